@@ -1,0 +1,52 @@
+"""The accelerator that the loop feeds: a real one that the script uses, or the simulated one; otherwise none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from unstarve import simulate
+from unstarve.measure import values
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the experiment needs of an accelerator."""
+
+    name: str
+    """How a person calls it."""
+    synchronize: Callable[[], None]
+    """Wait until all work given to it is done."""
+    put: Callable[[Any], Any]
+    """A batch with its tensors on the device, containers fresh."""
+
+
+def current() -> Device | None:
+    """The accelerator in use; None where the loop runs on the CPU, even if an idle accelerator is present."""
+    simulated = simulate.current()
+    if simulated is not None:
+        return Device("simulated accelerator", simulated.synchronize, simulated.to_device)
+    found = _real_device()
+    if found is None:
+        return None
+    name, synchronize = found
+    return Device(name, synchronize, lambda batch: values.rewrap(batch, lambda leaf: _move(leaf, name)))
+
+
+def _real_device() -> tuple[str, Callable[[], None]] | None:
+    if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.memory_allocated() > 0:
+        return f"cuda:{torch.cuda.current_device()}", torch.cuda.synchronize
+    mps = getattr(torch, "mps", None)
+    if mps is not None and torch.backends.mps.is_available() and mps.current_allocated_memory() > 0:
+        return "mps", mps.synchronize
+    xpu = getattr(torch, "xpu", None)
+    if xpu is not None and xpu.is_available() and xpu.memory_allocated() > 0:
+        return f"xpu:{xpu.current_device()}", xpu.synchronize
+    return None
+
+
+def _move(leaf: Any, name: str) -> Any:
+    return leaf.to(name) if isinstance(leaf, torch.Tensor) else leaf

@@ -1,0 +1,585 @@
+"""The consumer's side: hands batches to the loop, clocks what it does with them, and runs the experiment on one loader.
+
+All loaders of a script are clocked. The first that looks like the training loader becomes the *target*; the experiment
+(`experiment.program`) then decides what each of its batches shall be.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from unstarve import errors
+from unstarve.measure import device, environment, experiment, values
+from unstarve.measure.experiment import Give, Options, Step
+from unstarve.measure.fleet import Fleet, epoch_length
+from unstarve.measure.switchboard import Switchboard
+from unstarve.measure.worker import Telemetry, Token, is_ours
+from unstarve.recording import Block, Loader, Note, Recording, Rung, Stage, Start
+
+TARGET_AFTER = 2
+"""Batches with gradients enabled after which a loader is taken for the training loader."""
+
+TARGET_AFTER_WITHOUT_GRADIENTS = 100
+"""Batches without gradients after which it is taken all the same: the script may never train."""
+
+HOST_BATCHES = 4
+"""Batches kept on the host and on the device: more than one, since shapes and values vary."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A batch that was handed out and whose step has not ended."""
+
+    delivered_ns: int
+    wait_ns: int
+    telemetry: Telemetry | None
+    is_whole: bool = True
+
+
+class Watched:
+    """The iterator that a loop gets in place of the loader's own; everything it does not do goes through to that."""
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+        self._is_over = False
+
+    def __iter__(self) -> Watched:
+        return self
+
+    def __next__(self) -> Any:
+        if self._is_over:
+            raise StopIteration
+        try:
+            return self._engine.next_batch(self._session, self)
+        except BaseException:
+            self._is_over = True
+            raise
+
+    def __len__(self) -> int:
+        return len(self._session.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._session.inner_iterator(), name)
+
+
+class Session:
+    """One loader of the script, with its workers and its account."""
+
+    def __init__(self, loader: Any, facts: Loader, board: Switchboard, length: int | None) -> None:
+        self.loader = loader
+        self.facts = facts
+        self.board = board
+        self.length = length
+        self.fleet: Fleet | None = None
+        self.fleet_number = 0
+        self.iterator: Iterator[Any] | None = None
+        self.current: Watched | None = None
+        self.starts: list[Start] = []
+        self.created_ns = 0
+        self.construct_ns = 0
+        self.first_wait_ns = -1
+        self.wait_ns = 0
+        self.delivered = 0
+        self.is_natural = True
+        self.with_gradients = 0
+        self.total = 0
+        self.pending: _Pending | None = None
+        self.spent_ns = 0
+
+    def inner_iterator(self) -> Any:
+        """The loader's own iterator."""
+        return self.fleet.iterator if self.fleet is not None else self.iterator
+
+
+class Engine:
+    """Everything that runs in the process of the loop.
+
+    Args:
+        options: how far the experiment goes.
+        command: what is being run, for the report.
+        loader: number or class name of the loader to diagnose; None to choose.
+        stop: whether the loop is ended when the experiment is done.
+        patience_s: longest wait for one batch.
+        on_progress: told what is happening and what was measured so far.
+    """
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        command: str = "",
+        loader: str | None = None,
+        stop: bool = True,
+        patience_s: float = 180.0,
+        passive: bool = False,
+        on_progress: Callable[[Engine, str], None] | None = None,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.options = options or Options()
+        self._command = command
+        self._wanted_loader = loader
+        self._stop = stop
+        self._patience_s = patience_s
+        self._passive = passive
+        self._on_progress = on_progress
+        self.clock_ns = clock_ns
+        self._pid = os.getpid()
+        self._began_ns = clock_ns()
+        self._created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        self._loop_began_ns = 0
+        self._sessions: dict[int, Session] = {}
+        self.target: Session | None = None
+        self._program: experiment.Program | None = None
+        self._ended_ns = 0
+        self.is_finished = False
+        self.serving = "loader"
+        self._raised = 0
+        self._steps_total = 0
+        self._blocks: list[Block] = []
+        self._rungs: tuple[Rung, ...] = ()
+        self._stages: tuple[Stage, ...] = ()
+        self._notes: dict[str, Note] = {}
+        self._host: list[Any] = []
+        self._on_device: list[Any] = []
+        self._next_cached = 0
+        self._copies_cached = False
+        self._cached_out: tuple[Any, tuple[int, ...]] | None = None
+        self._device: device.Device | None = None
+        self._last_generation = 0
+
+    # The hook ------------------------------------------------------------------------------------
+
+    def iterate(self, loader: Any, make_iterator: Callable[[Any], Any]) -> Any:
+        """The iterator over `loader` that the loop gets; the loader's own where we have no business."""
+        if os.getpid() != self._pid or self._is_through() or threading.current_thread() is not threading.main_thread():
+            return make_iterator(loader)
+        session = self._session(loader)
+        now = self.clock_ns()
+        self._close_iterator(session, now)
+        session.created_ns = now
+        self._start_fleet(session, make_iterator)
+        session.construct_ns = self.clock_ns() - now
+        session.current = Watched(self, session)
+        return session.current
+
+    def _is_through(self) -> bool:
+        return self.is_finished and not self._stop
+
+    def _session(self, loader: Any) -> Session:
+        found = self._sessions.get(id(loader))
+        if found is None or found.loader is not loader:
+            length = epoch_length(loader) if isinstance(loader, DataLoader) else None
+            facts = _describe(loader, len(self._sessions), length)
+            found = Session(loader, facts, Switchboard(), length)
+            self._sessions[id(loader)] = found
+        return found
+
+    def _start_fleet(self, session: Session, make_iterator: Callable[[Any], Any]) -> None:
+        if not isinstance(session.loader, DataLoader):
+            session.iterator = make_iterator(session.loader)
+            return
+        keeps = session.fleet is not None and session.fleet.is_endless and session.is_natural is False
+        if keeps:
+            return
+        if session.fleet is not None and not session.fleet.is_persistent:
+            session.fleet.close()
+            session.fleet = None
+        if session.fleet is None:
+            session.fleet = Fleet(
+                session.loader, make_iterator, board=session.board, patience_s=self._patience_s,
+                is_endless=session.length is not None and not self._passive,
+            )  # fmt: skip
+            session.fleet_number += 1
+            session.fleet.start()
+        elif not session.fleet.is_endless:
+            session.fleet.start()
+        # One fleet serves all later epochs once two natural starts have been clocked.
+        if session.fleet.is_endless and len(session.starts) >= 1:
+            session.is_natural = False
+
+    def _close_iterator(self, session: Session, now: int) -> None:
+        if session.current is None or session.created_ns == 0:
+            return
+        if session.pending is not None:
+            session.pending.is_whole = False
+        if session.delivered:
+            session.starts.append(self._start_of(session, now))
+        session.current._is_over = True
+        session.first_wait_ns, session.wait_ns, session.delivered = -1, 0, 0
+
+    def _start_of(self, session: Session, now: int) -> Start:
+        last = session.pending.delivered_ns if session.pending is not None else now
+        return Start(
+            loader=session.facts.number,
+            created_ns=session.created_ns,
+            construct_ns=session.construct_ns,
+            first_wait_ns=max(0, session.first_wait_ns),
+            batches=session.delivered,
+            wait_ns=session.wait_ns,
+            ended_ns=max(last, session.created_ns),
+            natural=len(session.starts) < 2,
+        )
+
+    # Batches -------------------------------------------------------------------------------------
+
+    def next_batch(self, session: Session, iterator: Watched) -> Any:
+        """The next batch for the loop.
+
+        Raises:
+            StopIteration: the epoch has ended.
+            Finished: the experiment is done and the loop is to end.
+        """
+        now = self.clock_ns()
+        self._loop_began_ns = self._loop_began_ns or now
+        if self.is_finished:
+            return self._after_the_end(session)
+        if session.current is not iterator:
+            raise StopIteration
+        if session.length is not None and session.delivered >= session.length and session.fleet is not None:
+            if session.fleet.is_endless:
+                raise StopIteration
+        self._consider(session)
+        step = self._end_step(session, now)
+        batch, telemetry = self._batch(session, step)
+        delivered = self.clock_ns()
+        self._account(session, now, delivered, telemetry)
+        return batch
+
+    def _batch(self, session: Session, step: Step | None) -> tuple[Any, Telemetry | None]:
+        if session is not self.target or self._program is None:
+            return self._pull(session)
+        try:
+            give = next(self._program) if step is None else self._program.send(step)
+        except StopIteration:
+            self._finish()
+            return self._after_the_end(session), None
+        return self._provide(session, give)
+
+    def _provide(self, session: Session, give: Give) -> tuple[Any, Telemetry | None]:
+        self.serving = give.source
+        if give.source == "host":
+            return self._serve_cached(self._host), None
+        if give.source == "device":
+            return self._serve_cached(self._on_device), None
+        while True:
+            batch, telemetry = self._pull(session)
+            is_stale = telemetry is not None and give.generation and telemetry.generation != give.generation
+            if not is_stale or session.fleet is None or not session.fleet.is_endless:
+                break
+        if isinstance(batch, Token):
+            batch = self._serve_cached(self._host) if self._host else self._pull(session)[0]
+        return batch, telemetry
+
+    def _pull(self, session: Session) -> tuple[Any, Telemetry | None]:
+        if session.fleet is not None:
+            return session.fleet.pull()
+        assert session.iterator is not None
+        return next(session.iterator), None
+
+    def _account(self, session: Session, asked: int, delivered: int, telemetry: Telemetry | None) -> None:
+        wait = delivered - asked
+        if session.first_wait_ns < 0:
+            session.first_wait_ns = wait
+        session.wait_ns += wait
+        session.delivered += 1
+        session.total += 1
+        if session is self.target:
+            self._steps_total += 1
+        if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+            session.with_gradients += 1
+        session.pending = _Pending(delivered, wait, telemetry)
+
+    def _end_step(self, session: Session, now: int) -> Step | None:
+        pending, session.pending = session.pending, None
+        if pending is None:
+            return None
+        body = now - pending.delivered_ns
+        session.spent_ns += pending.wait_ns + body
+        self._check_cached()
+        return Step(pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry)
+
+    def _is_undisturbed(self, session: Session, pending: _Pending) -> bool:
+        return all(
+            other is session or other.pending is None or other.pending.delivered_ns < pending.delivered_ns
+            for other in self._sessions.values()
+        )
+
+    def _after_the_end(self, session: Session) -> Any:
+        if not self._stop:
+            if session.length is not None and session.delivered >= session.length:
+                raise StopIteration
+            session.delivered += 1
+            return self._pull_plain(session)
+        self._raised += 1
+        if self._raised > 20:  # somebody swallows it; do not hold the script for ever
+            raise StopIteration
+        raise errors.Finished("the diagnosis is done")
+
+    def _pull_plain(self, session: Session) -> Any:
+        while True:
+            batch, telemetry = self._pull(session)
+            if isinstance(batch, Token) or (telemetry is not None and telemetry.generation != self._last_generation):
+                continue
+            return batch
+
+    # The target ----------------------------------------------------------------------------------
+
+    def _consider(self, session: Session) -> None:
+        """Make the session the target if it looks like the training loader."""
+        if self.target is not None or self._passive:
+            return
+        if self._wanted_loader is not None:
+            wanted = self._wanted_loader in (str(session.facts.number), session.facts.name, type(session.loader).__name__)
+            wanted = wanted or self._wanted_loader in session.facts.name
+        else:
+            wanted = session.with_gradients >= TARGET_AFTER or session.total >= TARGET_AFTER_WITHOUT_GRADIENTS
+        if wanted:
+            self.target = session
+            session.pending = None
+            self._program = experiment.program(_Bench(self, session), self.options)
+
+    def _finish(self) -> None:
+        self.is_finished = True
+        self._ended_ns = self.clock_ns()
+        self.serving = "loader"
+        if self.target is not None and self.target.fleet is not None:
+            self._last_generation = self.target.board.write({"mode": "run"})
+        if self._stop:
+            self.close()
+
+    # Cached batches ------------------------------------------------------------------------------
+
+    def collect_batches(self, session: Session) -> int:
+        """Keep a few real batches, taken beside the loop, on the host and on the device."""
+        limit = environment.memory_bytes() // 16
+        total = 0
+        generation = session.board.write({"mode": "run"}) if session.fleet is not None else 0
+        for _ in range(HOST_BATCHES):
+            batch, telemetry = self._pull(session)
+            while telemetry is not None and telemetry.generation != generation and session.fleet.is_endless:
+                batch, telemetry = self._pull(session)
+            self._host.append(batch)
+            total += values.size_bytes(batch)
+            if total > limit:
+                self.note(Note(id="pool-small", sentence=f"Only {len(self._host)} batches fit into the cache."))
+                break
+            if session.fleet is None or not session.fleet.is_endless:
+                break
+        self._device = device.current()
+        if self._device is not None:
+            self._on_device = [self._device.put(batch) for batch in self._host]
+        return len(self._host)
+
+    def _serve_cached(self, pool: Sequence[Any]) -> Any:
+        item = pool[self._next_cached % len(pool)]
+        self._next_cached += 1
+        if self._copies_cached:
+            return values.rewrap(item, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else values.snapshot(leaf))
+        self._cached_out = (item, values.versions(item))
+        return values.rewrap(item, lambda leaf: leaf)
+
+    def _check_cached(self) -> None:
+        """Copy from now on if the loop wrote into a batch that it was lent."""
+        if self._cached_out is None:
+            return
+        item, versions = self._cached_out
+        self._cached_out = None
+        if values.versions(item) != versions:
+            self._copies_cached = True
+            self.note(
+                Note(id="batch-mutated", sentence="The loop writes into its batches, so cached batches are copied before use.")
+            )
+
+    # Facts ---------------------------------------------------------------------------------------
+
+    def note(self, note: Note) -> None:
+        """Keep an observation, once."""
+        self._notes.setdefault(f"{note.id}:{note.sentence}", note)
+
+    def add_block(self, block: Block) -> None:
+        """Keep a measured block."""
+        self._blocks.append(block)
+        self.progress("")
+
+    def progress(self, text: str) -> None:
+        """Tell the onlooker."""
+        if self._on_progress is not None:
+            self._on_progress(self, text)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Blocks measured so far."""
+        return tuple(self._blocks)
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """Rungs on the plan so far."""
+        return self._rungs
+
+    @property
+    def loaders(self) -> tuple[Loader, ...]:
+        """Loaders iterated so far."""
+        return tuple(session.facts for session in self._sessions.values())
+
+    @property
+    def steps_total(self) -> int:
+        """Batches handed out to the target's loop."""
+        return self._steps_total
+
+    def recording(self) -> Recording:
+        """All facts so far."""
+        now = self._ended_ns or self.clock_ns()
+        starts = [start for session in self._sessions.values() for start in self._all_starts(session, now)]
+        measured = {block.rung for block in self._blocks}
+        return Recording(
+            command=self._command,
+            created=self._created,
+            loader=self.target.facts if self.target is not None else None,
+            loaders=self.loaders,
+            rungs=tuple(sorted((rung for rung in self._rungs if rung.id in measured), key=_ladder_order)),
+            blocks=tuple(self._blocks),
+            stages=self._stages,
+            starts=tuple(sorted(starts, key=lambda start: start.created_ns)),
+            steps_total=self._steps_total,
+            span_ns=now - self._began_ns,
+            loop_ns=now - self._loop_began_ns if self._loop_began_ns else 0,
+            has_device=self._device is not None,
+            notes=tuple(self._notes.values()),
+            environment=environment.describe(self._device.name if self._device is not None else None),
+        )
+
+    def _all_starts(self, session: Session, now: int) -> list[Start]:
+        return session.starts + ([self._start_of(session, now)] if session.delivered else [])
+
+    def set_rungs(self, rungs: Sequence[Rung]) -> None:
+        """Take note of the rungs on the plan."""
+        self._rungs = tuple(rungs)
+
+    def set_stages(self, stages: Sequence[Stage]) -> None:
+        """Take note of the stages found."""
+        self._stages = tuple(stages)
+
+    def close(self) -> None:
+        """End all workers; nothing is left running."""
+        for session in self._sessions.values():
+            if session.fleet is not None:
+                session.fleet.close()
+                session.fleet = None
+        self._host, self._on_device = [], []
+
+
+class _Bench:
+    """What the experiment works on: the engine, as far as it concerns the target."""
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+        self.workers = session.facts.num_workers
+        self.prefetch = session.facts.prefetch_factor
+        self.has_fleet = session.fleet is not None
+        self.epoch_length = session.length
+        self.pool_bytes = environment.memory_bytes() // 12 // max(1, self.workers)
+        collate = getattr(session.loader, "collate_fn", None)
+        self.collate_name, self.collate_source = _describe_function(collate)
+        self.clock_ns = engine.clock_ns
+        self.rungs = engine.set_rungs
+        self.stages = engine.set_stages
+        self.note = engine.note
+        self.block = engine.add_block
+        self.progress = engine.progress
+
+    @property
+    def fleet(self) -> int:
+        """Number of the present workers; it changes when others take their place."""
+        return self._session.fleet_number
+
+    @property
+    def has_device(self) -> bool:
+        """Whether there is an accelerator in use."""
+        return self._engine._device is not None
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether batches could be kept."""
+        return bool(self._engine._host)
+
+    def cpu_ns(self) -> int:
+        """CPU time of the thread that runs the loop."""
+        return time.thread_time_ns()
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self._engine._device is not None:
+            self._engine._device.synchronize()
+
+    def issue(self, order: dict[str, Any]) -> int:
+        """Publish an order to the workers."""
+        return self._session.board.write(order)
+
+    def collect_batches(self) -> int:
+        """Keep some batches on the host and the device."""
+        return self._engine.collect_batches(self._session)
+
+
+def _ladder_order(rung: Rung) -> tuple[int, int]:
+    return (0, rung.order) if rung.order >= 0 else (1, 0)
+
+
+def _describe(loader: Any, number: int, length: int | None) -> Loader:
+    source = _caller()
+    if not isinstance(loader, DataLoader):
+        return Loader(number=number, name=type(loader).__name__, kind="other", source=source)
+    dataset = loader.dataset
+    context = loader.multiprocessing_context
+    method = context.get_start_method() if context is not None else torch.multiprocessing.get_start_method()
+    return Loader(
+        number=number,
+        name=f"{type(loader).__name__}({type(dataset).__name__})",
+        length=length,
+        batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        num_workers=loader.num_workers,
+        prefetch_factor=loader.prefetch_factor or 2,
+        persistent_workers=loader.persistent_workers,
+        pin_memory=loader.pin_memory,
+        start_method=method,
+        in_order=getattr(loader, "in_order", True),
+        source=source,
+        kind="iterable" if isinstance(dataset, IterableDataset) else "map",
+    )
+
+
+def _caller() -> str | None:
+    """`file:line` of the innermost frame that is neither ours nor torch's."""
+    frame = sys._getframe(1)
+    torch_path = os.path.dirname(torch.__file__)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not is_ours(filename) and not filename.startswith(torch_path):
+            return f"{filename}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _describe_function(function: Any) -> tuple[str, str | None]:
+    name = getattr(function, "__name__", type(function).__name__)
+    inner = inspect.unwrap(function) if callable(function) else function
+    code = getattr(inner, "__code__", None) or getattr(getattr(type(inner), "__call__", None), "__code__", None)
+    if code is None or "site-packages" in code.co_filename:
+        return f"collate ({name})", None
+    return f"collate ({name})", f"{code.co_filename}:{code.co_firstlineno}"
+
+
+__all__ = ["Engine", "Session", "Watched"]

@@ -1,0 +1,62 @@
+"""The machine and the versions that the figures depend on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+
+def describe(device: str | None) -> dict[str, Any]:
+    """Facts about the machine, for the report."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(terse=True),
+        "cpu_count": os.cpu_count(),
+        "cores_available": round(cores_available(), 2),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "device": device or "none in use",
+        "torch_threads": torch.get_num_threads(),
+        "sharing_strategy": torch.multiprocessing.get_sharing_strategy(),
+        "unstarve": _version(),
+    }
+
+
+def _version() -> str:
+    import unstarve
+
+    return unstarve.__version__
+
+
+def cores_available() -> float:
+    """Cores that this process may use: the affinity mask, narrowed by a cgroup quota."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return min(float(affinity), quota) if quota else float(affinity)
+
+
+def _cgroup_quota() -> float | None:
+    """Cores granted by a cgroup's CPU quota (version 2, then 1); None without one."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        quota_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
+        period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
+        return quota_us / period_us if quota_us > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def memory_bytes() -> int:
+    """Memory that can be used without swapping."""
+    return int(psutil.virtual_memory().available)
+
+

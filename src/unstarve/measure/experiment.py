@@ -1,0 +1,492 @@
+"""What to try in the loop, in which order, and when to stop: a program that asks for one batch at a time.
+
+`program` is a generator. It yields `Give` (what the next batch shall be) and is sent the `Step` that the loop made of
+it. It knows no loader and no thread; the bench it works on (`Bench`) carries orders to the workers, the clock and the
+device. So it can be tested with a scripted bench.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from unstarve import estimate
+from unstarve.measure import plan
+from unstarve.measure.split import Address
+from unstarve.measure.worker import Findings, Telemetry
+from unstarve.recording import Block, Note, Rung, Stage
+
+NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
+RAW = Rung(id="raw", label="raw sample cached", kind="cut", order=80)
+SAMPLES = Rung(id="samples", label="processed sample cached", kind="samples", order=30)
+COLLATED = Rung(id="collated", label="collated batch cached in the worker", kind="collated", order=20)
+HOST = Rung(id="host", label="batch cached on the host", kind="host", order=10)
+DEVICE = Rung(id="device", label="batch cached on the device", kind="device", order=0)
+NO_COLLATE = Rung(id="knockout:collate", label="collate for free", kind="knockout", after="collate", order=-1)
+NO_TRANSPORT = Rung(id="knockout:ipc", label="transport for free", kind="knockout", after="ipc", order=-1)
+NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", after="sampler", order=-1)
+
+Program = Generator["Give", "Step | None", None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How far to go."""
+
+    budget_s: float = 60.0
+    """Wall time for the whole experiment, from its first step."""
+    depth: int = 4
+    """Levels of calls to go into, below the dataset and its containers."""
+    full: bool = False
+    """Measure every rung, whatever the first rounds say."""
+    threshold: float = 0.05
+    """Share of the loop's time that input may cost before it is called a limit."""
+    max_rounds: int = 12
+    """Rounds at most."""
+    seed: int = 0
+    """Seed of the order of rungs within rounds."""
+    only_baseline: bool = False
+    """Instrument the workers but cache nothing (for the cost of the instruments)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """What the next batch shall be."""
+
+    source: str
+    """`loader`, `host` or `device`."""
+    generation: int = 0
+    """For `loader`: the order under which the batch must have been made, where that can be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the loop made of a batch."""
+
+    wait_ns: int
+    """From the loop's request to delivery."""
+    body_ns: int
+    """From delivery to the next request."""
+    is_whole: bool
+    """Whether nothing else came between: no end of an epoch, no other loader."""
+    telemetry: Telemetry | None
+    """How the batch was made, if a worker made it."""
+
+
+class Bench(Protocol):
+    """What the program works on."""
+
+    workers: int
+    prefetch: int
+    fleet: int
+    has_fleet: bool
+    has_device: bool
+    has_batches: bool
+    epoch_length: int | None
+    pool_bytes: int
+    collate_name: str
+    collate_source: str | None
+
+    def clock_ns(self) -> int: ...
+    def cpu_ns(self) -> int: ...
+    def synchronize(self) -> None: ...
+    def issue(self, order: dict[str, Any]) -> int: ...
+    def collect_batches(self) -> int: ...
+    def block(self, block: Block) -> None: ...
+    def rungs(self, rungs: Sequence[Rung]) -> None: ...
+    def stages(self, stages: Sequence[Stage]) -> None: ...
+    def note(self, note: Note) -> None: ...
+    def progress(self, text: str) -> None: ...
+
+
+def program(bench: Bench, options: Options) -> Program:
+    """The whole experiment on one loop."""
+    return _Experiment(bench, options).run()
+
+
+class _Experiment:
+    def __init__(self, bench: Bench, options: Options) -> None:
+        self._bench = bench
+        self._options = options
+        self._began_ns = bench.clock_ns()
+        self._random = random.Random(options.seed)
+        self._generation = 0
+        self._order: dict[str, Any] = {"mode": "run"}
+        self._pass = 0
+        self._period_ns = 0.0
+        self._blocks: list[Block] = []
+        self._rungs: dict[str, tuple[Rung, str, dict[str, Any]]] = {}
+        self._findings: list[Findings] = []
+        self._filled_fleet = -1
+        self._wanted: list[Address] = []
+        self._opened: list[Address] = []
+        self._addresses: dict[str, Address] = {}
+        self._failed: set[str] = set()
+        self._nodes: list[plan.Node] = []
+
+    # The programme -------------------------------------------------------------------------------
+
+    def run(self) -> Program:
+        yield from self._warm_up()
+        if self._options.only_baseline:
+            while True:
+                yield from self._give("loader")
+        if self._bench.has_fleet:
+            self._bench.progress("looking into the workers")
+            yield from self._look()
+            self._choose_cuts()
+            yield from self._fill()
+        self._bench.collect_batches()
+        self._make_coarse_rungs()
+        yield from self._rounds()
+
+    def _warm_up(self) -> Program:
+        self._bench.progress("warming up")
+        count = max(4, 2 * max(1, self._bench.workers))
+        began = self._bench.clock_ns()
+        for position in range(count):
+            if position == count // 2:
+                began = self._bench.clock_ns()
+            yield from self._give("loader")
+            if self._elapsed_s() > 0.25 * self._options.budget_s and position >= 2:
+                break
+        self._period_ns = (self._bench.clock_ns() - began) / max(1, count - count // 2)
+
+    def _give(self, source: str) -> Generator[Give, Step | None, Step]:
+        step = yield Give(source, self._generation)
+        assert step is not None
+        if step.telemetry is not None and step.telemetry.findings is not None:
+            self._findings.append(step.telemetry.findings)
+        return step
+
+    def _elapsed_s(self) -> float:
+        return (self._bench.clock_ns() - self._began_ns) / 1e9
+
+    # Watching ------------------------------------------------------------------------------------
+
+    def _look(self) -> Program:
+        """Time samples, going deeper where the time goes, until statements or foreign calls are reached."""
+        for level in range(self._options.depth + 1):
+            yield from self._watch(samples=6, skip=2 if level == 0 else 0, limit=0, wanted=[])
+            costs = self._costs()
+            sample_ns = self._sample_ns()
+            if level == self._options.depth or self._elapsed_s() > 0.3 * self._options.budget_s:
+                break
+            new = plan.to_open(costs, self._opened, sample_ns, self._options.depth) if costs else []
+            if not new:
+                break
+            self._opened += new
+        self._nodes = plan.nodes(self._costs(), self._sample_ns())
+        self._bench.stages(self._stages())
+
+    def _watch(self, *, samples: int, skip: int, limit: int, wanted: Sequence[Address], limit_bytes: int = 0) -> Program:
+        self._pass += 1
+        first = len(self._findings)
+        self._issue(
+            {
+                "mode": "watch", "pass": self._pass, "samples": samples, "skip": skip, "limit": limit,
+                "limit_bytes": limit_bytes, "opened": self._opened, "wanted": list(wanted),
+            }
+        )  # fmt: skip
+        most = 3 * max(1, self._bench.workers) + 16
+        for _ in range(most):
+            step = yield from self._give("loader")
+            reported = len(self._findings) - first
+            if reported >= max(1, self._bench.workers) or (reported and limit == 0 and self._is_slow()):
+                break
+            del step
+        self._fleet_findings = self._findings[first:]
+
+    def _is_slow(self) -> bool:
+        return self._period_ns * max(1, self._bench.workers) > 3e9
+
+    def _costs(self) -> dict[Address, Any]:
+        return plan.merge([findings.costs for findings in self._findings if findings.costs][-max(1, self._bench.workers) :])
+
+    def _sample_ns(self) -> float:
+        figures = [wall for findings in self._findings for wall in findings.sample_wall_ns]
+        return sum(figures) / len(figures) if figures else 0.0
+
+    def _stages(self) -> list[Stage]:
+        stages = [node.stage for node in self._nodes]
+        samples = [findings for findings in self._findings if findings.sample_wall_ns]
+        walls = tuple(wall for findings in samples for wall in findings.sample_wall_ns)
+        cpus = tuple(cpu for findings in samples for cpu in findings.sample_cpu_ns)
+        reason = next((findings.why_whole for findings in self._findings if findings.why_whole), None)
+        if not stages and walls:
+            stages.append(plan.fixed_stage("code", "dataset", wall_ns=walls, cpu_ns=cpus, samples=len(walls), why_whole=reason))
+        collate_walls = tuple(wall for findings in self._findings for wall in findings.collate_wall_ns)
+        collate_cpus = tuple(cpu for findings in self._findings for cpu in findings.collate_cpu_ns)
+        size = max((findings.batch_size for findings in self._findings), default=1) or 1
+        if collate_walls:
+            stages.append(
+                plan.fixed_stage(
+                    "collate", self._bench.collate_name, source=self._bench.collate_source, samples=len(collate_walls),
+                    wall_ns=tuple(wall // size for wall in collate_walls), cpu_ns=tuple(cpu // size for cpu in collate_cpus),
+                )
+            )  # fmt: skip
+        if self._bench.workers:
+            stages.append(plan.fixed_stage("ipc", "transport from the workers"))
+        return stages
+
+    # Filling -------------------------------------------------------------------------------------
+
+    def _choose_cuts(self) -> None:
+        cuts = plan.cuts_between(self._nodes, minimum=plan.SUSPECT_SHARE)
+        self._addresses = {node.stage.id: node.address for node in cuts}
+        for node in plan.suspects(self._nodes, 4):
+            self._addresses[node.stage.id] = plan.knockable(node.address)
+        raw = plan.raw_cut(self._costs(), self._nodes)
+        if raw is not None:
+            self._addresses["raw"] = raw
+        self._wanted = list(dict.fromkeys(self._addresses.values()))
+
+    def _fill(self) -> Program:
+        """Fill the pools of the present workers; again for every new fleet."""
+        if self._filled_fleet == self._bench.fleet:
+            return
+        limit_bytes = self._bench.pool_bytes // max(1, len(self._wanted) + 2)
+        for _ in range(3):
+            fleet = self._bench.fleet
+            yield from self._watch(samples=0, skip=0, limit=16, wanted=self._wanted, limit_bytes=limit_bytes)
+            if fleet == self._bench.fleet:
+                break
+        self._filled_fleet = self._bench.fleet
+        self._note_refusals()
+
+    def _note_refusals(self) -> None:
+        refused = {address: reason for findings in self._fleet_findings for address, reason in findings.refused.items()}
+        kept: dict[Address, int] = {}
+        for findings in self._fleet_findings:
+            for address, count in findings.kept.items():
+                kept[address] = min(kept.get(address, count), count)
+        for ident, address in list(self._addresses.items()):
+            if address in refused or not kept.get(address):
+                reason = refused.get(address, "it is not reached by every sample")
+                self._bench.note(Note(id="cut-refused", sentence=f"No rung after {ident}: {reason}."))
+                del self._addresses[ident]
+        self._kept = kept
+        for address, rung in (((-1,), SAMPLES), ((-2,), COLLATED)):
+            if not kept.get(address):
+                self._failed.add(rung.id)
+                reason = refused.get(address, "no value could be kept")
+                self._bench.note(Note(id="cut-refused", sentence=f"No rung “{rung.label}”: {reason}."))
+
+    # Rungs ---------------------------------------------------------------------------------------
+
+    def _make_coarse_rungs(self) -> None:
+        self._add(NONE, "loader", {"mode": "run"})
+        if self._bench.has_fleet:
+            if "raw" in self._addresses:
+                self._add(RAW, "loader", {"mode": "cut", "address": self._addresses["raw"]})
+            self._add(SAMPLES, "loader", {"mode": "samples"})
+            if self._bench.workers:
+                self._add(COLLATED, "loader", {"mode": "collated"})
+        if self._bench.has_batches:
+            self._add(HOST, "host", {})
+            if self._bench.has_device:
+                self._add(DEVICE, "device", {})
+        if self._options.full:
+            self._add_fine_rungs(all_cuts=True)
+
+    def _add_fine_rungs(self, *, all_cuts: bool) -> None:
+        """Knock-outs of the suspects, and the rungs on both sides of each."""
+        chain = [node for node in plan.cuts_between(self._nodes, minimum=plan.SUSPECT_SHARE) if node.stage.id in self._addresses]
+        top = [node for node in plan.suspects(self._nodes, 3) if node.stage.id in self._addresses]
+        for node in top:
+            self._add(plan.knockout_rung(node.stage), "loader", {"mode": "knockout", "address": self._addresses[node.stage.id]})
+        near = {position for position, node in enumerate(chain) for suspect in top if _is_near(node, suspect)}
+        near |= {position - 1 for position in near}
+        for position, node in enumerate(chain[:-1] if chain and chain[-1].is_item else chain):
+            if all_cuts or position in near:
+                address = self._addresses[node.stage.id]
+                if address != self._addresses.get("raw"):
+                    self._add(plan.cut_rung(node, 79 - position), "loader", {"mode": "cut", "address": address})
+
+    def _add(self, rung: Rung, source: str, order: dict[str, Any]) -> None:
+        if rung.id not in self._failed and rung.id not in self._rungs:
+            self._rungs[rung.id] = (rung, source, order)
+            self._bench.rungs([item[0] for item in self._rungs.values()])
+
+    # Rounds --------------------------------------------------------------------------------------
+
+    def _rounds(self) -> Program:
+        for number in range(self._options.max_rounds):
+            names = list(self._rungs)
+            self._random.shuffle(names)
+            if number == 0 and DEVICE.id in names:  # a loop that cannot take device batches should fail last
+                names.remove(DEVICE.id)
+                names.append(DEVICE.id)
+            for name in names:
+                if self._is_out_of_time(number):
+                    return
+                yield from self._block(name, number)
+            self._refine(number)
+            if self._is_decided(number):
+                return
+
+    def _is_out_of_time(self, number: int) -> bool:
+        grace = 1.5 if number == 0 else 1.0
+        return self._elapsed_s() > grace * self._options.budget_s
+
+    def _refine(self, number: int) -> None:
+        """After the first round: add the rungs that the contrasts call for."""
+        if number != 0 or not self._bench.has_fleet:
+            return
+        ratio = self._ratio
+        input_costs = ratio(self._ceiling_id(), NONE.id) > 1 + self._options.threshold / 2
+        if not input_costs:
+            return
+        if ratio(SAMPLES.id, NONE.id) > 1.03:
+            self._add_fine_rungs(all_cuts=False)
+        if not self._bench.workers:
+            if ratio(HOST.id, SAMPLES.id) > 1.03:
+                self._add(NO_COLLATE, "loader", {"mode": "uncollated"})
+            return
+        if ratio(COLLATED.id, SAMPLES.id) > 1.03 or self._collate_share() > 0.1:
+            self._add(NO_COLLATE, "loader", {"mode": "uncollated"})
+        if ratio(HOST.id, COLLATED.id) > 1.05:
+            self._add(NO_TRANSPORT, "loader", {"mode": "token"})
+            self._add(NO_LOADING, "loader", {"mode": "idle"})
+
+    def _collate_share(self) -> float:
+        walls = [wall for findings in self._findings for wall in findings.collate_wall_ns]
+        sizes = max((findings.batch_size for findings in self._findings), default=1) or 1
+        whole = self._sample_ns() * sizes
+        return (sum(walls) / len(walls)) / whole if walls and whole else 0.0
+
+    def _ceiling_id(self) -> str:
+        return DEVICE.id if DEVICE.id in self._rungs and DEVICE.id not in self._failed else HOST.id
+
+    def _ratio(self, upper: str, lower: str) -> float:
+        rates = {}
+        for block in self._blocks:
+            rates.setdefault(block.rung, []).append(block.steps / (block.end_ns - block.start_ns))
+        if upper not in rates or lower not in rates:
+            return 1.0
+        return estimate.mean(rates[upper]) / estimate.mean(rates[lower])
+
+    def _is_decided(self, number: int) -> bool:
+        """Three rounds at least; then stop when the interval of the headroom is narrow and its verdict clear."""
+        if number < 2:
+            return False
+        pairs = estimate.contrast(self._blocks, self._ceiling_id(), NONE.id)
+        if pairs is None:
+            return False
+        edge = 1 + self._options.threshold
+        is_clear = pairs.low > edge or pairs.high < edge
+        is_narrow = (pairs.high - pairs.low) / pairs.value < 0.08
+        gains = [estimate.contrast(self._blocks, name, NONE.id) for name in self._rungs if name.startswith("knockout:")]
+        known = [gain for gain in gains if gain is not None]
+        is_ranked = all((gain.high - gain.low) / gain.value < 0.12 for gain in known)
+        return (is_clear and is_narrow and is_ranked) or (number >= 5 and is_clear and (is_narrow or is_ranked))
+
+    # Blocks --------------------------------------------------------------------------------------
+
+    def _block(self, name: str, number: int) -> Program:
+        rung, source, order = self._rungs[name]
+        self._bench.progress(f"round {number + 1}: {rung.label}")
+        for _ in range(3):
+            if source == "loader":
+                if self._bench.has_fleet and order.get("mode") != "run":
+                    yield from self._fill()
+                self._issue(order)
+            block = yield from self._measure(rung, source, number)
+            if name in self._failed:
+                del self._rungs[name]
+                return
+            if block is not None:
+                self._blocks.append(block)
+                self._bench.block(block)
+                return
+
+    def _measure(self, rung: Rung, source: str, number: int) -> Generator[Give, Step | None, Block | None]:
+        settle = self._settle_steps(source)
+        for _ in range(settle):
+            step = yield from self._give(source)
+            if self._has_failed(step, rung):
+                return None
+        count = self._block_steps(rung)
+        fleet = self._bench.fleet
+        self._bench.synchronize()
+        start, cpu = self._bench.clock_ns(), self._bench.cpu_ns()
+        steps: list[Step] = []
+        while len(steps) < count:
+            step = yield from self._give(source)
+            if self._has_failed(step, rung) or (source == "loader" and fleet != self._bench.fleet):
+                return None
+            if not step.is_whole:
+                return None
+            steps.append(step)
+            if len(steps) >= 2 * max(1, self._bench.workers) and self._is_long(start):
+                break
+        self._bench.synchronize()
+        return _make_block(rung.id, number, start, self._bench.clock_ns(), self._bench.cpu_ns() - cpu, steps)
+
+    def _has_failed(self, step: Step, rung: Rung) -> bool:
+        if step.telemetry is None or step.telemetry.failure is None:
+            return False
+        if self._filled_fleet != self._bench.fleet:  # new workers, whose pools are empty: the block is repeated
+            return True
+        self._failed.add(rung.id)
+        self._bench.note(
+            Note(id="rung-failed", sentence=f"The rung “{rung.label}” was given up: {step.telemetry.failure}.")
+        )
+        return True
+
+    def _settle_steps(self, source: str) -> int:
+        if source != "loader":
+            return 1
+        return max(1, self._bench.workers)
+
+    def _block_steps(self, rung: Rung) -> int:
+        """A multiple of the number of workers, about half a second long, and short of an epoch."""
+        workers = max(1, self._bench.workers)
+        period = self._expected_period_ns(rung)
+        wanted = max(4, 0.5e9 / max(period, 1e4))
+        count = workers * math.ceil(wanted / workers)
+        if self._bench.epoch_length is not None:
+            room = max(workers, (self._bench.epoch_length - 1 - 2 * workers) // 2)
+            count = min(count, workers * max(1, room // workers))
+        return min(count, workers * math.ceil(400 / workers))
+
+    def _expected_period_ns(self, rung: Rung) -> float:
+        times = [(b.end_ns - b.start_ns) / b.steps for b in self._blocks if b.rung == rung.id]
+        if times:
+            return times[-1]
+        return self._period_ns if rung.kind == "none" else self._period_ns / 2
+
+    def _is_long(self, start: int) -> bool:
+        return self._bench.clock_ns() - start > 0.08e9 * self._options.budget_s
+
+    def _issue(self, order: dict[str, Any]) -> None:
+        self._order = order
+        self._generation = self._bench.issue(order)
+
+
+def _is_near(node: plan.Node, suspect: plan.Node) -> bool:
+    shorter = min(len(node.address), len(suspect.address))
+    return node.address[:shorter] == suspect.address[:shorter]
+
+
+def _make_block(rung: str, number: int, start: int, end: int, cpu: int, steps: Sequence[Step]) -> Block:
+    made = [step.telemetry for step in steps if step.telemetry is not None]
+    return Block(
+        rung=rung,
+        round=number,
+        start_ns=start,
+        end_ns=end,
+        main_cpu_ns=cpu,
+        waits_ns=tuple(step.wait_ns for step in steps),
+        bodies_ns=tuple(step.body_ns for step in steps),
+        fetches_ns=tuple(item.wall_ns for item in made),
+        fetches_cpu_ns=tuple(item.cpu_ns for item in made),
+        copies_ns=tuple(item.copied_ns for item in made),
+        workers=tuple(item.worker for item in made),
+    )
+
+
+__all__ = ["Bench", "Give", "Options", "Step", "program"]

@@ -1,0 +1,188 @@
+"""One loader's workers under our control: the loader's own iterator, made from a copy of the loader with ours added.
+
+The user's loader is never changed: a shallow copy of it gets the wrapped `worker_init_fn` and, where the length of an
+epoch is known, a batch sampler that begins again at its end, so that one fleet of workers can serve several epochs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader, _DatasetKind
+
+from unstarve.errors import Stalled
+from unstarve.measure.switchboard import Switchboard
+from unstarve.measure.worker import Instruments, Tagged, Telemetry, Token, WorkerInit
+
+
+class Endless:
+    """A sampler that starts another epoch whenever one ends, and clocks what starting it costs."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+        self.starts_ns: list[int] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            before = time.perf_counter_ns()
+            is_first, is_empty = True, True
+            for item in self._sampler:
+                if is_first:
+                    self.starts_ns.append(time.perf_counter_ns() - before)
+                    is_first = False
+                is_empty = False
+                yield item
+            if is_empty:
+                return
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_sampler"], name)
+
+
+def epoch_length(loader: Any) -> int | None:
+    """Batches of an epoch, where the loader is a plain one over indexed data; None where that cannot be relied upon."""
+    plain = type(loader).__iter__ is DataLoader.__iter__ and type(loader).__len__ is DataLoader.__len__
+    if not plain or loader._dataset_kind != _DatasetKind.Map:
+        return None
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+class Fleet:
+    """The workers of one loader.
+
+    Args:
+        loader: the user's loader; it is read, never changed.
+        make_iterator: the loader class's own `__iter__`.
+        patience_s: longest wait for a batch.
+        is_endless: let the sampler begin again, so that the caller decides where an epoch ends.
+    """
+
+    def __init__(
+        self, loader: Any, make_iterator: Callable[[Any], Any], *, board: Switchboard, patience_s: float, is_endless: bool
+    ) -> None:
+        self.is_endless = is_endless
+        self.sampler: Endless | None = None
+        self._patience_s = patience_s
+        self.is_persistent = bool(loader.persistent_workers and loader.num_workers)
+        self._clone = object.__new__(type(loader))
+        self._clone.__dict__.update(loader.__dict__)
+        self._clone.__dict__["worker_init_fn"] = WorkerInit(board, loader.worker_init_fn)
+        self._board = board
+        if is_endless:
+            name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
+            self.sampler = Endless(getattr(loader, name))
+            self._clone.__dict__[name] = self.sampler
+        self._make_iterator = make_iterator
+        self._iterator: Any = None
+        self.pulled = 0
+
+    def start(self) -> None:
+        """Make the iterator: workers start, or go on with another epoch if they are persistent."""
+        self._iterator = self._make_iterator(self._clone)
+        fetcher = getattr(self._iterator, "_dataset_fetcher", None)
+        if fetcher is not None and not isinstance(fetcher, Instruments):
+            self._iterator._dataset_fetcher = Instruments(self._board, -1).attach(fetcher)
+
+    @property
+    def iterator(self) -> Any:
+        """The loader's own iterator."""
+        return self._iterator
+
+    @property
+    def outstanding(self) -> int:
+        """Batches ordered from the workers and not yet handed out."""
+        return int(getattr(self._iterator, "_tasks_outstanding", 0))
+
+    def pull(self) -> tuple[Any, Telemetry | None]:
+        """The next batch and how it was made.
+
+        Raises:
+            StopIteration: the epoch has ended.
+            Stalled: nothing came within the patience.
+        """
+        with _Patience(self._patience_s):
+            item = next(self._iterator)
+        self.pulled += 1
+        if isinstance(item, Tagged):
+            return item.data, item.telemetry
+        return item, None
+
+    def close(self) -> None:
+        """End the workers."""
+        iterator, self._iterator = self._iterator, None
+        self._clone.__dict__["_iterator"] = None
+        shut_down = getattr(iterator, "_shutdown_workers", None)
+        if shut_down is not None:
+            shut_down()
+
+
+class _Patience:
+    """Interrupts a wait in the main thread that lasts too long."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timer: threading.Timer | None = None
+        self._has_fired = False
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread() and self._seconds < 1e6:
+            self._began = time.perf_counter()
+            _WATCH.start(self)
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        _WATCH.stop(self)
+        if kind is KeyboardInterrupt and self._has_fired:
+            raise Stalled(f"no batch arrived within {self._seconds:.0f} s") from None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the wait has lasted too long."""
+        return time.perf_counter() - self._began > self._seconds
+
+    def fire(self) -> None:
+        """Interrupt the main thread as Ctrl-C would."""
+        self._has_fired = True
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class _Watch(threading.Thread):
+    """One thread for all waits, asleep but for a glance every half second: a timer per batch would cost too much."""
+
+    def __init__(self) -> None:
+        super().__init__(name="unstarve-patience", daemon=True)
+        self._waiting: _Patience | None = None
+        self._pid = 0
+
+    def start(self, wait: _Patience | None = None) -> None:  # type: ignore[override]
+        if self._pid != os.getpid():
+            self.__init__()  # type: ignore[misc]
+            self._pid = os.getpid()
+            super().start()
+        self._waiting = wait
+
+    def stop(self, wait: _Patience) -> None:
+        self._waiting = None
+
+    def run(self) -> None:
+        while True:
+            time.sleep(0.5)
+            wait = self._waiting
+            if wait is not None and wait.is_over:
+                self._waiting = None
+                wait.fire()
+
+
+_WATCH = _Watch()
+
+__all__ = ["Fleet", "Token", "epoch_length"]

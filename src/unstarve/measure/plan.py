@@ -1,0 +1,339 @@
+"""From what watching found to what is worth measuring: stages in the user's terms, and rungs. Pure, no clock."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unstarve.measure.runtime import Cost, is_library
+from unstarve.measure.split import ANY_ITERATION, Address
+from unstarve.recording import Rung, Stage
+
+COLLATE = (-3,)
+"""Address under which units of a custom collate function are kept."""
+
+OPEN_SHARE = 0.10
+"""A unit is looked into if it takes at least this fraction of a sample's time."""
+
+SUSPECT_SHARE = 0.04
+"""A stage is a suspect from this fraction of a sample's time on."""
+
+_READ = re.compile(
+    r"(^|[._])(open|read|read_bytes|read_text|read_file|fetch|download|get_object|fromfile|memmap|load_bytes|loadtxt"
+    r"|read_csv|read_parquet|imread|seek|recv|request|urlopen)\w*$|(^|_)(read|fetch|download)_",
+    re.IGNORECASE,
+)
+_DECODE = re.compile(
+    r"decode|decompress|inflate|convert$|imdecode|frombuffer|frombytes|unpack|loads$|json\.load|pickle\.load|parse"
+    r"|to_pil|Image\.open|np\.load|torch\.load|resample_poly_decode",
+    re.IGNORECASE,
+)
+_TRANSFORM = re.compile(r"transform|augment|(^|[._])tf$|(^|[._])aug$|preprocess|pipeline$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A stage with its address, while the tree is being built."""
+
+    address: Address
+    stage: Stage
+    is_item: bool
+    share: float
+    can_open: bool
+    is_leaf: bool
+
+
+def merge(parts: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]:
+    """Costs of several workers, or of several passes, as one."""
+    merged: dict[Address, Cost] = {}
+    for costs in parts:
+        for address, cost in costs.items():
+            known = merged.get(address)
+            if known is None:
+                merged[address] = replace(cost, wall_ns=list(cost.wall_ns), cpu_ns=list(cost.cpu_ns))
+                continue
+            known.wall_ns += cost.wall_ns
+            known.cpu_ns += cost.cpu_ns
+            known.read_bytes += cost.read_bytes
+            known.read_calls += cost.read_calls
+            known.faults += cost.faults
+            known.why_whole = known.why_whole or cost.why_whole
+    return merged
+
+
+def to_open(costs: Mapping[Address, Cost], opened: Iterable[Address], sample_ns: float, depth: int) -> list[Address]:
+    """Calls and loops of the user's that take a good part of a sample's time and were not looked into yet."""
+    known = set(opened)
+    shared = _shared_helpers(costs)
+    return [
+        address
+        for address, cost in costs.items()
+        if (cost.can_enter or cost.is_loop)
+        and address not in known
+        and not _children(costs, address)
+        and _levels(address, known) < depth
+        and (cost.is_loop or (cost.takes_data and cost.defined not in shared))
+        and _mean(cost.wall_ns) * len(cost.wall_ns) >= OPEN_SHARE * sample_ns * _samples(costs)
+    ]
+
+
+def _shared_helpers(costs: Mapping[Address, Cost]) -> set[str]:
+    """Functions called by several statements: their lines would not tell which of the statements is to blame."""
+    seen: dict[str, Address] = {}
+    shared = set()
+    for address, cost in costs.items():
+        if cost.defined is not None and not cost.is_item:
+            if cost.defined in seen and not _is_item_of(seen[cost.defined], address):
+                shared.add(cost.defined)
+            seen[cost.defined] = address
+    return shared
+
+
+def _is_item_of(one: Address, other: Address) -> bool:
+    return one[: len(other)] == other or other[: len(one)] == one
+
+
+def _levels(address: Address, opened: set[Address]) -> int:
+    return sum(1 for length in range(1, len(address)) if address[:length] in opened)
+
+
+def _children(costs: Mapping[Address, Cost], address: Address) -> list[Address]:
+    return [other for other in costs if len(other) > len(address) and other[: len(address)] == address]
+
+
+def _samples(costs: Mapping[Address, Cost]) -> int:
+    return max((len(cost.wall_ns) for cost in costs.values()), default=1)
+
+
+def _mean(figures: Sequence[int]) -> float:
+    return sum(figures) / len(figures) if figures else 0.0
+
+
+def nodes(costs: Mapping[Address, Cost], sample_ns: float) -> list[Node]:
+    """The stages in pipeline order, wrappers that add nothing left out."""
+    order = sorted(costs)
+    total = max(1.0, sample_ns * _samples(costs))
+    hidden = {address for address in order if _is_hidden(costs, address)}
+    ids = _ids(costs, [address for address in order if address not in hidden])
+    found = []
+    for address in order:
+        if address in hidden:
+            continue
+        cost = costs[address]
+        inner = [other for other in _children(costs, address) if other not in hidden]
+        share = sum(cost.wall_ns) / total
+        stage = _stage(cost, ids[address], _parent_id(address, ids), costs, address)
+        found.append(Node(address, stage, cost.is_item, share, cost.can_enter or cost.is_loop, not inner))
+    return found
+
+
+def _is_hidden(costs: Mapping[Address, Cost], address: Address) -> bool:
+    """Whether showing the unit would only repeat another: the loop around transforms, the call inside an iteration,
+    and a wrapping data set's call of the wrapped one."""
+    cost = costs[address]
+    if cost.is_loop and any(costs[child].is_item for child in _children(costs, address)):
+        return len(address) > 1 and address[:-1] in costs
+    parent = costs.get(address[:-1])
+    if parent is not None and parent.is_item:
+        return sum(cost.wall_ns) >= 0.8 * sum(parent.wall_ns)
+    is_wrapper = is_library(cost.source.rpartition(":")[0]) and bool(_children(costs, address)) and not cost.is_item
+    return is_wrapper and not cost.is_loop
+
+
+def _ids(costs: Mapping[Address, Cost], addresses: Sequence[Address]) -> dict[Address, str]:
+    containers = {address[:-1] for address in addresses if costs[address].is_item}
+    ids = {}
+    for address in addresses:
+        if costs[address].is_item and len(containers) == 1:
+            ids[address] = f"transform:{address[-1]}"
+        elif costs[address].is_item:
+            ids[address] = "transform:" + _dotted(address)
+        elif len(containers) == 1 and any(_is_above(address, container) for container in containers):
+            ids[address] = "transform" if _is_innermost(costs, address, addresses) else "code:" + _dotted(address)
+        else:
+            ids[address] = "code:" + _dotted(address)
+    return ids
+
+
+def _is_above(address: Address, container: Address) -> bool:
+    return container[: len(address)] == address
+
+
+def _is_innermost(costs: Mapping[Address, Cost], address: Address, addresses: Sequence[Address]) -> bool:
+    inner = [other for other in addresses if len(other) > len(address) and other[: len(address)] == address]
+    return all(
+        costs[other].is_item or any(costs[other[:n]].is_item for n in range(1, len(other)) if other[:n] in costs)
+        for other in inner
+    )
+
+
+def _dotted(address: Address) -> str:
+    return ".".join("*" if number == ANY_ITERATION else str(number) for number in address)
+
+
+def _parent_id(address: Address, ids: Mapping[Address, str]) -> str | None:
+    for length in range(len(address) - 1, 0, -1):
+        if address[:length] in ids:
+            return ids[address[:length]]
+    return None
+
+
+def _stage(cost: Cost, ident: str, parent: str | None, costs: Mapping[Address, Cost], address: Address) -> Stage:
+    source, text = _place(cost, costs, address)
+    return Stage(
+        id=ident,
+        kind=kind_of(cost, inside_item=any(costs[address[:n]].is_item for n in range(1, len(address)) if address[:n] in costs)),
+        name=_name(cost, text),
+        source=source,
+        text=text,
+        parent=parent,
+        callee=cost.callee,
+        why_whole=cost.why_whole,
+        samples=len(cost.wall_ns),
+        wall_ns=tuple(cost.wall_ns),
+        cpu_ns=tuple(cost.cpu_ns),
+        read_bytes=cost.read_bytes,
+        read_calls=cost.read_calls,
+        faults=cost.faults,
+    )
+
+
+def _name(cost: Cost, text: str) -> str:
+    if cost.is_item or (cost.callee and not cost.callee.startswith("_unstarve")):
+        return cost.name
+    return text
+
+
+def _place(cost: Cost, costs: Mapping[Address, Cost], address: Address) -> tuple[str, str]:
+    """`file:line` and text in the user's own code: the transform's own method, where it is built, or the caller."""
+    filename = cost.source.rpartition(":")[0]
+    if not cost.is_item and not is_library(filename):
+        return cost.source, cost.text
+    if cost.is_item and cost.defined is not None:
+        return cost.defined, _line(cost.defined)
+    built = _where_built(cost.name, _user_files(costs))
+    if built is not None:
+        return built, _line(built)
+    for length in range(len(address) - 1, 0, -1):
+        outer = costs.get(address[:length])
+        if outer is not None and not is_library(outer.source.rpartition(":")[0]):
+            return outer.source, outer.text
+    return cost.source, cost.text
+
+
+def _line(source: str) -> str:
+    filename, _, number = source.rpartition(":")
+    return linecache.getline(filename, int(number)).strip()
+
+
+def _user_files(costs: Mapping[Address, Cost]) -> list[str]:
+    main = getattr(__import__("sys").modules.get("__main__"), "__file__", None)
+    files = [cost.source.rpartition(":")[0] for cost in costs.values()] + ([os.path.abspath(main)] if main else [])
+    return [name for name in dict.fromkeys(files) if not is_library(name)]
+
+
+def _where_built(name: str, files: Sequence[str]) -> str | None:
+    """The only line in the user's files that calls something of this name, such as `RandomCrop(256)`."""
+    places = []
+    for filename in files:
+        source = "".join(linecache.getlines(filename))
+        try:
+            tree = ast.parse(source)
+        except SyntaxError:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _last(node.func) == name:
+                places.append(f"{filename}:{node.lineno}")
+    return places[0] if places else None
+
+
+def _last(node: ast.expr) -> str | None:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
+
+
+def kind_of(cost: Cost, *, inside_item: bool = False) -> str:
+    """The contract's kind for a unit: by what it did (bytes read, waiting) first, by what it is called second."""
+    samples = max(1, len(cost.wall_ns))
+    wall, cpu = sum(cost.wall_ns), sum(cost.cpu_ns)
+    waits = wall > 0 and cpu < 0.5 * wall and wall / samples > 200_000
+    called = cost.callee or ""
+    if cost.is_item:
+        return "transform"
+    if cost.read_bytes / samples >= 512 and (waits or _READ.search(called)):
+        return "read"
+    if _DECODE.search(called) and not waits:
+        return "decode"
+    if _READ.search(called) or (waits and not inside_item):
+        return "read"
+    if inside_item or _TRANSFORM.search(called):
+        return "transform"
+    return "code"
+
+
+def suspects(found: Sequence[Node], limit: int) -> list[Node]:
+    """The leaf stages that take most of a sample's time, most expensive first."""
+    leaves = [node for node in found if (node.is_leaf) and node.share >= SUSPECT_SHARE]
+    return sorted(leaves, key=lambda node: -node.share)[:limit]
+
+
+def knockable(address: Address) -> Address:
+    """The address at which a stage can be served alone: the loop itself for statements of a plain loop."""
+    if ANY_ITERATION in address:
+        return address[: address.index(ANY_ITERATION)]
+    return address
+
+
+def raw_cut(costs: Mapping[Address, Cost], found: Sequence[Node]) -> Address | None:
+    """The cut before the first transform: the unit that ends last before the first item starts; without a chain of
+    transforms, the last unit that reads or decodes, if something expensive follows it."""
+    items = [address for address in sorted(costs) if costs[address].is_item]
+    if items:
+        first = items[0]
+        before = [address for address in sorted(costs) if address < first and first[: len(address)] != address]
+        top = [address for address in before if not _is_inside_any(address, before)]
+        return top[-1] if top else None
+    readers = [node for node in found if node.is_leaf and node.stage.kind in ("read", "decode")]
+    if not readers:
+        return None
+    last = knockable(readers[-1].address)
+    after = sum(node.share for node in found if node.is_leaf and node.address > last)
+    return last if after >= SUSPECT_SHARE else None
+
+
+def _is_inside_any(address: Address, others: Sequence[Address]) -> bool:
+    return any(len(other) < len(address) and address[: len(other)] == other for other in others)
+
+
+def cuts_between(found: Sequence[Node], *, minimum: float) -> list[Node]:
+    """Stages after which a rung is worth having: every transform, and every other leaf of at least `minimum` share."""
+    return [
+        node
+        for node in found
+        if (node.is_item or (node.is_leaf and not _has_item_above(node, found) and node.share >= minimum))
+        and ANY_ITERATION not in node.address
+    ]
+
+
+def _has_item_above(node: Node, found: Sequence[Node]) -> bool:
+    return any(other.is_item and other is not node and node.address[: len(other.address)] == other.address for other in found)
+
+
+def cut_rung(node: Node, order: int) -> Rung:
+    """The rung that serves what the stage makes."""
+    what = node.stage.name if node.is_item else f"line {node.stage.source.rpartition(':')[2] if node.stage.source else '?'}"
+    return Rung(id=f"after:{node.stage.id}", label=f"cached after {what}", kind="cut", after=node.stage.id, order=order)
+
+
+def knockout_rung(stage: Stage) -> Rung:
+    """The rung that serves this stage alone."""
+    return Rung(id=f"knockout:{stage.id}", label=f"{stage.name} for free", kind="knockout", after=stage.id, order=-1)
+
+
+def fixed_stage(ident: str, name: str, **figures: Any) -> Stage:
+    """A stage that every loader has, such as `collate`."""
+    return Stage(id=ident, kind=ident, name=name, **figures)

@@ -1,0 +1,85 @@
+"""Pools: the K values cached at one cut point, served in turn, copied only where a later stage would spoil them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from unstarve.measure import values
+
+GUARDED_USES = 2
+"""How often each value is served as a watched copy before it may be served as it is."""
+
+WATCHED_AT_ONCE = 8
+"""Uses that are watched between two calls of `settle`; checksums of all of a large batch would take too long."""
+
+
+class Pool:
+    """Values cached at one cut point of one process.
+
+    The first uses of each value are served as copies and watched: if a later stage wrote to one of them, or kept its
+    memory in a batch, the pool goes on copying; otherwise it serves the values themselves from then on. Tensors are
+    still watched by their version counters, which costs nothing.
+
+    Args:
+        always_copy: serve fresh memory every time, as for values that cross the process boundary as they are.
+    """
+
+    def __init__(self, *, always_copy: bool = False, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._items: list[Any] = []
+        self._versions: list[tuple[int, ...]] = []
+        self._next = 0
+        self._watched_uses = 0
+        self._in_use: list[tuple[Any, Any]] = []
+        self._is_guarded = not always_copy
+        self._clock_ns = clock_ns
+        self.is_copying = True
+        """Whether values are served as copies."""
+        self.copied_ns = 0
+        """Time spent on those copies so far."""
+        self.bytes = 0
+        """Memory held."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, value: Any) -> None:
+        """Keep `value`, which must already be a snapshot that nobody else holds."""
+        self._items.append(value)
+        self._versions.append(values.versions(value))
+        self.bytes += values.size_bytes(value)
+
+    def serve(self) -> Any:
+        """The next value, in turn."""
+        position = self._next
+        self._next = (position + 1) % len(self._items)
+        item = self._items[position]
+        if not self.is_copying:
+            if len(self._in_use) < WATCHED_AT_ONCE:
+                self._in_use.append((item, self._versions[position]))
+            return item
+        before = self._clock_ns()
+        duplicate = values.snapshot(item)
+        self.copied_ns += self._clock_ns() - before
+        if self._is_guarded and len(self._in_use) < WATCHED_AT_ONCE:
+            self._in_use.append((duplicate, values.fingerprint(duplicate)))
+        return duplicate
+
+    def settle(self, result: Any) -> None:
+        """Say that everything served so far has been used, and led to `result`: decides whether copies are needed."""
+        in_use, self._in_use = self._in_use, []
+        if self._is_guarded and in_use:
+            self._settle_guarded(in_use, result)
+        elif not self.is_copying and any(values.versions(item) != versions for item, versions in in_use):
+            self.is_copying = True
+
+    def _settle_guarded(self, in_use: list[tuple[Any, Any]], result: Any) -> None:
+        served = [item for item, _ in in_use]
+        was_written = any(values.fingerprint(item) != mark for item, mark in in_use)
+        if was_written or values.share_storage(served, result):
+            self._is_guarded = False
+            return
+        self._watched_uses += len(in_use)
+        if self._watched_uses >= GUARDED_USES * len(self._items):
+            self._is_guarded = self.is_copying = False

@@ -1,0 +1,480 @@
+"""What happens inside a worker: fetch a batch as the current order says, and send back how it went.
+
+Nothing of the user's is patched: variants of the dataset's functions are called beside the originals, and under the
+order `run` the original fetcher runs untouched.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import Subset, _DatasetKind
+from torch.utils.data._utils import pin_memory as pinning
+
+from unstarve.measure import split, values
+from unstarve.measure.pool import Pool
+from unstarve.measure.runtime import Cost, Observer, Server
+from unstarve.measure.split import Address, Unsplittable
+from unstarve.measure.switchboard import Switchboard
+
+BATCH_POOL = 3
+"""Collated batches kept in each worker: enough to vary, few enough to fit."""
+
+PATIENCE_NS = 3_000_000_000
+"""Watching or filling stops after this long in one worker, once it has a minimum of samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """How one batch was made."""
+
+    generation: int
+    """Order it was made under."""
+    worker: int
+    """Number of the worker; -1 for the main process."""
+    wall_ns: int
+    """Wall time of making it."""
+    cpu_ns: int
+    """CPU time (process, all threads) of making it."""
+    copied_ns: int = 0
+    """Of the wall time, what serving from pools spent on copying."""
+    findings: Findings | None = None
+    """Result of watching, on the batch that completed it."""
+    failure: str | None = None
+    """Why the order could not be carried out; the batch was made as without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What one worker learnt by watching samples."""
+
+    costs: dict[Address, Cost]
+    """Units by address."""
+    collate_wall_ns: tuple[int, ...]
+    """Wall time of each collate call."""
+    collate_cpu_ns: tuple[int, ...]
+    """CPU time of each collate call."""
+    sample_wall_ns: tuple[int, ...]
+    """Wall time of each sample, unwatched where the dataset cannot be taken apart."""
+    sample_cpu_ns: tuple[int, ...]
+    """CPU time of each sample."""
+    refused: dict[Address, str]
+    """Cut points or calls that could not be used, with the reason."""
+    kept: dict[Address, int]
+    """Values kept at each cut point."""
+    why_whole: str | None
+    """Why the dataset's own code could not be taken apart."""
+    batch_size: int
+    """Samples of the batches seen."""
+    granularity: str
+    """`sample` or `batch`: what one call of the watched function makes."""
+    environment: dict[str, Any]
+    """Affinity and thread counts of the worker."""
+
+
+class Tagged:
+    """A batch with its telemetry, on its way from a worker to the loop."""
+
+    __slots__ = ("data", "telemetry")
+
+    def __init__(self, data: Any, telemetry: Telemetry) -> None:
+        self.data = data
+        self.telemetry = telemetry
+
+    def __reduce__(self) -> Any:
+        return Tagged, (self.data, self.telemetry)
+
+    def pin_memory(self, *_: Any) -> Tagged:
+        """The batch in page-locked memory, as the loader would have pinned it."""
+        return Tagged(pinning.pin_memory(self.data), self.telemetry)
+
+
+class Token:
+    """Stands for a batch that a worker made and kept to itself."""
+
+
+class WorkerInit:
+    """The user's `worker_init_fn`, then ours; picklable if the user's is."""
+
+    def __init__(self, board: Switchboard, user: Callable[[int], Any] | None) -> None:
+        self._board = board
+        self._user = user
+
+    def __call__(self, worker_id: int) -> None:
+        if self._user is not None:
+            self._user(worker_id)
+        instruments = Instruments(self._board, worker_id)
+        original = _DatasetKind.create_fetcher
+
+        def create(*arguments: Any) -> Any:
+            return instruments.attach(original(*arguments))
+
+        _DatasetKind.create_fetcher = staticmethod(create)  # this process ends with its loader
+
+
+class Instruments:
+    """Everything unstarve keeps in one process that makes batches: pools, servers, the observer."""
+
+    def __init__(self, board: Switchboard, worker_id: int) -> None:
+        self._board = board
+        self._worker = worker_id
+        self._fetcher: Any = None
+        self._pools: dict[Address, Pool] = {}
+        self._chains: dict[Address, Any] = {}
+        self._servers: dict[tuple[Address, bool], Server] = {}
+        self._sample_pool = Pool()
+        self._batch_pool = Pool(always_copy=True)
+        self._watch: _Watch | None = None
+        self._failure: str | None = None
+
+    def attach(self, fetcher: Any) -> Instruments:
+        """Stand in for `fetcher`; called again when persistent workers start another epoch."""
+        self._fetcher = fetcher
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_fetcher"], name)
+
+    def fetch(self, index: Any) -> Any:
+        """A tagged batch for `index`, made as the switchboard says."""
+        generation, order = self._board.read()
+        began, cpu = time.perf_counter_ns(), time.process_time_ns()
+        copied = self._copied_ns()
+        self._failure = None
+        findings = None
+        try:
+            data = self._fetcher.fetch(index) if order["mode"] == "run" else self._carry_out(order, index)
+            if order["mode"] == "watch" and self._watch is not None:
+                findings = self._watch.take_findings()
+        except StopIteration:
+            raise
+        except Exception:
+            if self._worker < 0:
+                raise
+            return _wrapped_exception(self._worker)
+        wall, used = time.perf_counter_ns() - began, time.process_time_ns() - cpu
+        copied = self._copied_ns() - copied
+        return Tagged(data, Telemetry(generation, self._worker, wall, used, copied, findings, self._failure))
+
+    def _copied_ns(self) -> int:
+        return self._sample_pool.copied_ns + self._batch_pool.copied_ns + sum(p.copied_ns for p in self._pools.values())
+
+    def _carry_out(self, order: dict[str, Any], index: Any) -> Any:
+        mode = order["mode"]
+        if mode == "watch":
+            return self._watched(order, index)
+        if mode == "busy":
+            return self._busy(index)
+        try:
+            return getattr(self, f"_serve_{mode}")(order, index)
+        except StopIteration:
+            raise
+        except Exception as error:  # ours or the user's: the plain fetch decides, and raises the user's own
+            self._failure = f"{type(error).__name__}: {error}"
+            return self._fetcher.fetch(index)
+
+    # Orders --------------------------------------------------------------------------------------
+
+    def _serve_samples(self, order: dict[str, Any], index: Any) -> Any:
+        samples = self._served_samples(index)
+        batch = self._fetcher.collate_fn(samples)
+        self._sample_pool.settle(batch)
+        return batch
+
+    def _served_samples(self, index: Any) -> Any:
+        if not self._fetcher.auto_collation:
+            return self._sample_pool.serve()
+        return [self._sample_pool.serve() for _ in index]
+
+    def _serve_collated(self, order: dict[str, Any], index: Any) -> Any:
+        return self._batch_pool.serve()
+
+    def _serve_cut(self, order: dict[str, Any], index: Any) -> Any:
+        return self._serve_through(self._server(order, resume=True), index)
+
+    def _serve_knockout(self, order: dict[str, Any], index: Any) -> Any:
+        return self._serve_through(self._server(order, resume=False), index)
+
+    def _serve_uncollated(self, order: dict[str, Any], index: Any) -> Any:
+        """Samples made, the collated batch from cache: the loop's speed if collation were free."""
+        self._samples(index)
+        return self._batch_pool.serve()
+
+    def _serve_token(self, order: dict[str, Any], index: Any) -> Any:
+        """Everything made, nothing sent: the loop's speed if transport were free."""
+        self._fetcher.fetch(index)
+        return Token()
+
+    def _serve_idle(self, order: dict[str, Any], index: Any) -> Any:
+        """Nothing made, nothing sent: what ordering batches costs by itself."""
+        return Token()
+
+    def _serve_through(self, server: Server, index: Any) -> Any:
+        fetcher = self._fetcher
+        if fetcher.auto_collation and _root(fetcher).granularity == "sample":
+            data = [server.run((fetcher.dataset, item)) for item in index]
+        else:
+            data = server.run((fetcher.dataset, index))
+        batch = fetcher.collate_fn(data)
+        server.pool.settle(batch)
+        return batch
+
+    def _server(self, order: dict[str, Any], *, resume: bool) -> Server:
+        address = tuple(order["address"])
+        key = (address, resume)
+        if key not in self._servers:
+            self._servers[key] = Server(self._pools[address], self._chains[address], resume=resume)
+        return self._servers[key]
+
+    def _samples(self, index: Any) -> Any:
+        """The batch's samples before collation, as the original fetcher would make them."""
+        fetcher = self._fetcher
+        dataset = fetcher.dataset
+        if not fetcher.auto_collation:
+            return dataset[index]
+        if getattr(dataset, "__getitems__", None):
+            return dataset.__getitems__(index)
+        return [dataset[item] for item in index]
+
+    def _busy(self, index: Any) -> Any:
+        """Make batches over and over until the next order: workers busy while the loop is served from cache."""
+        generation = self._board.read()[0]
+        while self._board.read()[0] == generation and os.getppid() != 1:
+            self._fetcher.fetch(index)
+        return Token()
+
+    # Watching ------------------------------------------------------------------------------------
+
+    def _watched(self, order: dict[str, Any], index: Any) -> Any:
+        if self._watch is None or self._watch.number != order["pass"]:
+            self._watch = _Watch(order, self._fetcher, self._worker)
+            self._watch.begin(self._sample_pool, self._batch_pool)
+        watch = self._watch
+        if watch.is_done:
+            return self._fetcher.fetch(index)
+        batch = watch.fetch(self._fetcher, index)
+        if watch.is_done:
+            self._pools.update(watch.pools)
+            self._chains.update(watch.chains)
+        return batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """The outermost function of the user's that makes samples."""
+
+    function: Any
+    """The function, or None where there is no Python function."""
+    granularity: str
+    """`sample` or `batch`."""
+    reason: str | None = None
+    """Why there is none."""
+
+
+def _root(fetcher: Any) -> _Root:
+    dataset = fetcher.dataset
+    if not hasattr(fetcher, "auto_collation") or hasattr(fetcher, "dataset_iter"):
+        return _Root(None, "sample", "iterable datasets are not taken apart")
+    if fetcher.auto_collation and getattr(dataset, "__getitems__", None) and not _is_plain_subset(dataset):
+        function = getattr(type(dataset), "__getitems__", None)
+        granularity = "batch"
+    else:
+        function = getattr(type(dataset), "__getitem__", None)
+        granularity = "sample"
+    if not isinstance(function, types.FunctionType):
+        return _Root(None, granularity, f"{type(dataset).__name__} makes samples outside Python")
+    return _Root(function, granularity)
+
+
+def _is_plain_subset(dataset: Any) -> bool:
+    """Whether batches of it are just lists of single items, so that the single item can be watched."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+        if not getattr(dataset, "__getitems__", None):
+            return True
+    return False
+
+
+class _Watch:
+    """One pass of watching in one worker: time some samples, keep values at the wanted cut points."""
+
+    def __init__(self, order: dict[str, Any], fetcher: Any, worker: int) -> None:
+        self.number = order["pass"]
+        self._worker = worker
+        self._target = order["samples"]
+        self._wanted = [tuple(address) for address in order["wanted"]]
+        self._limit = order["limit"]
+        self._limit_bytes = order["limit_bytes"]
+        self._observer = Observer([tuple(a) for a in order["opened"]], self._wanted, self._limit)
+        self._root = _root(fetcher)
+        self._skip = order["skip"]
+        self._seen = 0
+        self._deadline = time.perf_counter_ns() + PATIENCE_NS
+        self._samples: list[tuple[int, int]] = []
+        self._collates: list[tuple[int, int]] = []
+        self._why_whole = self._root.reason
+        self._batch_size = 0
+        self._reported = False
+        self.is_done = False
+
+    @property
+    def pools(self) -> dict[Address, Pool]:
+        """Filled pools by cut point."""
+        return {a: pool for a, pool in self._observer.pools.items() if len(pool) and a not in self._observer.refused}
+
+    @property
+    def chains(self) -> dict[Address, Any]:
+        """Functions on the way to each cut point."""
+        return self._observer.chains
+
+    def begin(self, sample_pool: Pool, batch_pool: Pool) -> None:
+        """Fill these pools too."""
+        self._sample_pool, self._batch_pool = sample_pool, batch_pool
+
+    def fetch(self, fetcher: Any, index: Any) -> Any:
+        """A batch made as the original fetcher would, watched."""
+        if hasattr(fetcher, "dataset_iter"):
+            samples = self._fetch_iterable(fetcher, index)
+        elif not fetcher.auto_collation:
+            samples = self._sample(fetcher.dataset, index)
+        elif self._root.granularity == "batch":
+            samples = self._sample(fetcher.dataset, index, many=True)
+        else:
+            samples = [self._sample(fetcher.dataset, item) for item in index]
+        self._batch_size = len(index) if fetcher.auto_collation else 1
+        before, cpu = time.perf_counter_ns(), time.process_time_ns()
+        batch = fetcher.collate_fn(samples)
+        self._collates.append((time.perf_counter_ns() - before, time.process_time_ns() - cpu))
+        self._keep(self._batch_pool, batch, BATCH_POOL if self._limit else 0)
+        self._finish_if_enough()
+        return batch
+
+    def _fetch_iterable(self, fetcher: Any, index: Any) -> Any:
+        if fetcher.ended:
+            raise StopIteration
+        if not fetcher.auto_collation:
+            return self._timed(lambda: next(fetcher.dataset_iter))
+        data = []
+        for _ in index:
+            try:
+                data.append(self._timed(lambda: next(fetcher.dataset_iter)))
+            except StopIteration:
+                fetcher.ended = True
+                break
+        if len(data) == 0 or (fetcher.drop_last and len(data) < len(index)):
+            raise StopIteration
+        return data
+
+    def _sample(self, dataset: Any, index: Any, *, many: bool = False) -> Any:
+        make = (lambda: dataset.__getitems__(index)) if many else (lambda: dataset[index])
+        if self._seen >= self._target + self._skip and not self._needs_more():
+            return make()
+        if self._root.function is None:
+            return self._timed(make)
+        return self._timed(lambda: self._observed(dataset, index, make))
+
+    def _observed(self, dataset: Any, index: Any, make: Callable[[], Any]) -> Any:
+        try:
+            return self._observer.run(self._root.function, (dataset, index), record=self._seen >= self._skip)
+        except Unsplittable as error:
+            self._why_whole = str(error)
+            self._root = _Root(None, self._root.granularity)
+        except Exception as error:  # ours or the user's: making the sample plainly decides
+            self._why_whole = f"watching it failed ({type(error).__name__}: {error})"
+            self._root = _Root(None, self._root.granularity)
+        return make()
+
+    def _timed(self, make: Callable[[], Any]) -> Any:
+        before, cpu = time.perf_counter_ns(), time.process_time_ns()
+        sample = make()
+        if self._seen >= self._skip:
+            self._samples.append((time.perf_counter_ns() - before, time.process_time_ns() - cpu))
+        self._seen += 1
+        self._keep(self._sample_pool, sample, self._limit)
+        return sample
+
+    def _keep(self, pool: Pool, value: Any, limit: int) -> None:
+        if len(pool) >= limit or pool.bytes > self._limit_bytes:
+            return
+        try:
+            pool.add(values.snapshot(value))
+        except values.Uncopyable as error:
+            self._observer.refused[(-1,) if pool is self._sample_pool else (-2,)] = str(error)
+
+    def _needs_more(self) -> bool:
+        pools = {(-1,): self._sample_pool, **self._observer.pools}
+        is_full = self._limit == 0 or all(
+            len(pool) >= self._limit or pool.bytes > self._limit_bytes or address in self._observer.refused
+            for address, pool in pools.items()
+        )
+        return not is_full and self._seen < 4 * self._limit
+
+    def _finish_if_enough(self) -> None:
+        enough = self._seen >= self._target + self._skip and not self._needs_more()
+        late = time.perf_counter_ns() > self._deadline and len(self._samples) >= 2
+        if enough or late:
+            self.is_done = True
+
+    def take_findings(self) -> Findings | None:
+        """What was learnt, once, when the pass is done."""
+        if not self.is_done or self._reported:
+            return None
+        self._reported = True
+        self._observer.close()
+        kept = {address: len(pool) for address, pool in self._observer.pools.items()}
+        kept[(-1,)], kept[(-2,)] = len(self._sample_pool), len(self._batch_pool)
+        return Findings(
+            costs=self._observer.costs,
+            collate_wall_ns=tuple(wall for wall, _ in self._collates),
+            collate_cpu_ns=tuple(cpu for _, cpu in self._collates),
+            sample_wall_ns=tuple(wall for wall, _ in self._samples),
+            sample_cpu_ns=tuple(cpu for _, cpu in self._samples),
+            refused=dict(self._observer.refused),
+            kept=kept,
+            why_whole=self._why_whole,
+            batch_size=self._batch_size,
+            granularity=self._root.granularity,
+            environment=_worker_environment(),
+        )
+
+
+def _worker_environment() -> dict[str, Any]:
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found: dict[str, Any] = {"affinity": affinity, "torch_threads": torch.get_num_threads()}
+    cv2 = sys.modules.get("cv2")
+    if cv2 is not None:
+        found["opencv_threads"] = cv2.getNumThreads()
+    return found
+
+
+def _wrapped_exception(worker_id: int) -> ExceptionWrapper:
+    """The exception being handled as the worker loop would wrap it, without our frames in the traceback."""
+    kind, value, traceback = sys.exc_info()
+    kept = _without_ours(traceback)
+    caller = sys._getframe(2)
+    kept = types.TracebackType(kept, caller, caller.f_lasti, caller.f_lineno)
+    return ExceptionWrapper((kind, value, kept), where=f"in DataLoader worker process {worker_id}")
+
+
+def _without_ours(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback without frames of this package."""
+    if traceback is None:
+        return None
+    rest = _without_ours(traceback.tb_next)
+    if is_ours(traceback.tb_frame.f_code.co_filename):
+        return rest
+    return types.TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
+
+
+def is_ours(filename: str) -> bool:
+    """Whether the file belongs to this package and not to its demonstration."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return filename.startswith(package + os.sep) and not filename.startswith(os.path.join(package, "demo") + os.sep)

@@ -1,0 +1,257 @@
+"""Facts measured in a live loop, and the file that keeps them. No judgement lives here, and no torch.
+
+Format history
+--------------
+`unstarve.recording/1`: first version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unstarve.errors import FormatError
+
+SCHEMA = "unstarve.recording/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One configuration of the pipeline: which stages are served from cache instead of run."""
+
+    id: str
+    """Unique within a recording, such as `device`, `none`, `after:3.1` or `knockout:3.1`."""
+    label: str
+    """How a person reads it: "batch cached on the device"."""
+    kind: str
+    """`device`, `host`, `collated`, `samples`, `cut`, `none`, `knockout` or `control`."""
+    after: str | None = None
+    """Stage whose output is the first that is served from cache; None where no stage is."""
+    order: int = 0
+    """Position in the ladder, 0 for the earliest served from the device; -1 for rungs beside the ladder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A run of consecutive measured steps under one rung, bounded by device synchronisation."""
+
+    rung: str
+    """`Rung.id`."""
+    round: int
+    """Pass over the rungs this block belongs to; contrasts are paired by it."""
+    start_ns: int
+    """Clock at the block's first delivery, after synchronisation."""
+    end_ns: int
+    """Clock when the loop asked for the batch after the last one, after synchronisation."""
+    waits_ns: tuple[int, ...]
+    """For each step, how long the loop waited for its batch."""
+    bodies_ns: tuple[int, ...]
+    """For each step, delivery to the next request: the loop body as the host saw it."""
+    main_cpu_ns: int = 0
+    """CPU time of the thread that runs the loop, over the block."""
+    fetches_ns: tuple[int, ...] = ()
+    """For each batch that a worker made, the wall time of making it."""
+    fetches_cpu_ns: tuple[int, ...] = ()
+    """For each batch that a worker made, the CPU time (process, all threads) of making it."""
+    copies_ns: tuple[int, ...] = ()
+    """For each batch that a worker made, the wall time that serving from the cache spent on copying."""
+    workers: tuple[int, ...] = ()
+    """For each batch that a worker made, the worker's number."""
+
+    @property
+    def steps(self) -> int:
+        """Measured steps in the block."""
+        return len(self.waits_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A piece of the input pipeline with a cost, as the workers' clocks saw it on timed samples."""
+
+    id: str
+    """Address in the pipeline: unit numbers joined by dots, or the name of a fixed stage such as `collate`."""
+    kind: str
+    """One of the contract's kinds: `read`, `decode`, `transform`, `code`, `collate`, `ipc`, …"""
+    name: str
+    """A transform's class, a function's name, or the statement itself."""
+    source: str | None = None
+    """`file:line` of the user's code."""
+    text: str | None = None
+    """The statement as it stands in the source."""
+    parent: str | None = None
+    """`Stage.id` of the stage that contains it."""
+    callee: str | None = None
+    """Name of the function the stage's statement calls, where it was entered."""
+    why_whole: str | None = None
+    """Why the stage was not taken apart further, where that was tried."""
+    samples: int = 0
+    """Timed samples behind the figures below."""
+    wall_ns: tuple[int, ...] = ()
+    """Wall time of each timed sample."""
+    cpu_ns: tuple[int, ...] = ()
+    """CPU time (process, all threads) of each timed sample."""
+    read_bytes: int = 0
+    """Bytes that system calls read during the timed samples, page cache included."""
+    read_calls: int = 0
+    """Read system calls during the timed samples."""
+    faults: int = 0
+    """Minor and major page faults during the timed samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One iterator of one loader: what it cost before its first batch, and how far it went."""
+
+    loader: int
+    """Number of the loader, in order of first iteration."""
+    created_ns: int
+    """Clock when the loop asked for the iterator."""
+    construct_ns: int
+    """Time to make the iterator: sampler set-up and worker start."""
+    first_wait_ns: int
+    """Time the loop waited for the first batch."""
+    batches: int
+    """Batches delivered to the loop."""
+    wait_ns: int
+    """Sum of all waits of this iterator, the first included."""
+    ended_ns: int
+    """Clock when the iterator ended or was last used."""
+    natural: bool = True
+    """Whether it ran as without unstarve: own workers, nothing cached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """A loader that the script iterated."""
+
+    number: int
+    """In order of first iteration, from 0."""
+    name: str
+    """Class of the loader and of its dataset."""
+    length: int | None = None
+    """Batches of one epoch, where known."""
+    batch_size: int | None = None
+    """Samples of a batch, where known."""
+    num_workers: int = 0
+    """Worker processes."""
+    prefetch_factor: int = 2
+    """Batches ordered ahead for each worker."""
+    persistent_workers: bool = False
+    """Whether workers outlive an epoch."""
+    pin_memory: bool = False
+    """Whether batches are copied to page-locked memory."""
+    start_method: str = "fork"
+    """How worker processes start."""
+    in_order: bool = True
+    """Whether batches are handed out in the order of their indices."""
+    source: str | None = None
+    """`file:line` where the script iterates it."""
+    kind: str = "map"
+    """`map`, `iterable` or `other` (not a DataLoader)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something the measuring side saw that weakens or explains a figure."""
+
+    id: str
+    """Stable name, such as `pool-small`."""
+    sentence: str
+    """The whole thing in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """All facts of one run; everything a report says is derived from them."""
+
+    command: str
+    """What was run."""
+    created: str
+    """ISO 8601 time of the start of the run."""
+    loader: Loader | None
+    """The loader that was diagnosed."""
+    loaders: tuple[Loader, ...] = ()
+    """Every loader that the script iterated."""
+    rungs: tuple[Rung, ...] = ()
+    """Rungs that were measured, in ladder order."""
+    blocks: tuple[Block, ...] = ()
+    """Measured blocks, in the order they ran."""
+    stages: tuple[Stage, ...] = ()
+    """Stages found, in pipeline order."""
+    starts: tuple[Start, ...] = ()
+    """Iterators, in order of creation."""
+    steps_total: int = 0
+    """Batches handed to the loop, measured or not, until the last block ended."""
+    span_ns: int = 0
+    """From the start of the run to the end of the diagnosis."""
+    loop_ns: int = 0
+    """From the first request for a batch to the end of the diagnosis."""
+    has_device: bool = False
+    """Whether there was an accelerator, or a simulated one, so that the device rung differs from the host rung."""
+    notes: tuple[Note, ...] = ()
+    """Observations that qualify the figures."""
+    environment: dict[str, Any] = field(default_factory=dict)
+    """Machine, versions and settings that the figures depend on."""
+    schema: str = SCHEMA
+    """Format of the file."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the recording as JSON.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        Path(path).write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+
+
+def load(path: str | Path) -> Recording:
+    """The recording stored at `path`.
+
+    Raises:
+        OSError: the file cannot be read.
+        FormatError: it is not a recording, or of a version this release does not know.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FormatError(f"{path} is not a recording: expected JSON with the schema {SCHEMA!r} ({error}).") from None
+    return from_json(data, str(path))
+
+
+def from_json(data: Any, where: str = "the data") -> Recording:
+    """The recording described by a decoded JSON document.
+
+    Raises:
+        FormatError: as for `load`.
+    """
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != SCHEMA:
+        hint = " It is a report; pass the file written by --save instead." if str(found).startswith("unstarve.report/") else ""
+        raise FormatError(f"{where} has the schema {found!r}, expected {SCHEMA!r}.{hint}")
+    try:
+        return _build(Recording, data)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise FormatError(f"{where} claims the schema {SCHEMA!r} but does not follow it: {error}.") from None
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """`value` as the annotated type `kind`: dataclasses from dicts, tuples from lists, the rest checked and as it is."""
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: _build(hints[name], item) for name, item in value.items() if name in hints})
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        return tuple(_build(typing.get_args(kind)[0], item) for item in value)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return _build(next(option for option in typing.get_args(kind) if option is not type(None)), value)
+    plain = origin or kind
+    if plain is not Any and not isinstance(value, plain) and not (plain is float and isinstance(value, int)):
+        raise TypeError(f"expected {plain.__name__}, got {value!r:.60}")
+    return value

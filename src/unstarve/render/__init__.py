@@ -1,0 +1,348 @@
+"""What the renderers share: which parts of a report belong together, and how figures and text are written.
+
+A renderer is a function `Report -> str`. What is chosen and how it is worded lives here; how it is drawn lives in
+`terminal`, `page` and `plot`. Nothing here decides what a report claims, and nothing here knows rich or HTML.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unstarve.report import Caveat, Culprit, Estimate, Remedy, Report, RungResult, StageResult, Verdict, WallTime
+
+LADDER_KINDS = ("device", "host", "collated", "samples", "cut", "none")
+MOST_FINDINGS = 3
+CHEAP_SHARE = 0.02
+NOTABLE_TIME = 0.05
+
+# A culprit that names no stage of the pipeline still has a place on the ladder: below the rung that spares its cost.
+_DROP_BELOW = {"copy": "device", "pin": "host", "ipc": "host", "collate": "collated"}
+_ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_]")
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_SPACES = re.compile(r"\s+")
+
+_Children = Mapping[str | None, list[StageResult]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRow:
+    """One line of the stage tree: a stage, or several cheap siblings in one."""
+
+    stage: StageResult | None
+    """The stage; None for a line that sums up cheap ones."""
+    guides: tuple[bool, ...]
+    """For each level from the outermost down to this line: whether no sibling follows."""
+    folded: int = 0
+    """Stages summed up, children not counted."""
+    folded_wall_s: float = 0.0
+    """Their wall time per sample."""
+    is_guilty: bool = False
+    """Whether the verdict names this stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A claim with everything that belongs beside it."""
+
+    culprit: Culprit
+    """The claim and its evidence."""
+    remedies: tuple[Remedy, ...]
+    """What to do about it."""
+    doubts: tuple[str, ...]
+    """What weakens it."""
+
+
+# Text
+
+
+def printable(text: str, *, keep_lines: bool = False) -> str:
+    """`text` without escape sequences, control, bidirectional and other invisible characters.
+
+    White space becomes single spaces, so a name stays on one line; with `keep_lines` it is left alone, tabs expanded.
+    """
+    text = _ESCAPES.sub("", text)
+    if keep_lines:
+        return "\n".join(_visible(line.expandtabs(4)) for line in text.splitlines())
+    return _visible(_SPACES.sub(" ", text)).strip()
+
+
+def _visible(text: str) -> str:
+    # Variation selectors make terminals disagree about the width of the character before them.
+    return "".join(c for c in text if unicodedata.category(c) not in _INVISIBLE and not "\ufe00" <= c <= "\ufe0f")
+
+
+def clip(text: str, most: int = 240) -> str:
+    """`text`, cut to `most` characters with an ellipsis where it is longer."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def cleaned(report: Report) -> Report:
+    """`report` with every text made printable; patches keep their lines, `environment_items` sees to its own."""
+    clean: Report = _clean(report)
+    return clean
+
+
+def _clean(value: Any, field: str = "") -> Any:
+    if isinstance(value, str):
+        return printable(value, keep_lines=field == "patch")
+    if isinstance(value, tuple):
+        return tuple(_clean(item) for item in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [each.name for each in dataclasses.fields(value)]
+        return dataclasses.replace(value, **{name: _clean(getattr(value, name), name) for name in names})
+    return value
+
+
+# Figures
+
+
+def figure(value: float, like: float | None = None) -> str:
+    """`value` with about three significant digits; with `like`, as many decimals as that figure gets."""
+    size = abs(value if like is None else like)
+    if size >= 0.1 or size == 0:
+        return f"{value:.{0 if size >= 100 else 1 if size >= 10 else 2}f}"
+    return f"{value:.2g}"
+
+
+def interval(estimate: Estimate) -> str:
+    """The 95 % interval, such as `3.41–3.49`."""
+    return f"{figure(estimate.low, estimate.value)}–{figure(estimate.high, estimate.value)}"
+
+
+def ratio(estimate: Estimate) -> str:
+    """A speed-up with its interval, such as `×1.93 (1.81–2.04)`."""
+    return f"×{figure(estimate.value)} ({interval(estimate)})"
+
+
+def rate(estimate: Estimate) -> str:
+    """A rate with its interval and steps, such as `0.89 steps/s (0.87–0.91, n 48)`."""
+    steps = "" if estimate.steps is None else f", n {estimate.steps}"
+    return f"{figure(estimate.value)} steps/s ({interval(estimate)}{steps})"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A duration in milliseconds without its unit; empty where it is unknown."""
+    return "" if seconds is None else figure(seconds * 1e3)
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction as a whole percentage; empty where it is unknown."""
+    if fraction is None:
+        return ""
+    return "<1 %" if 0 < fraction < 0.005 else f"{fraction:.0%}".replace("%", " %")
+
+
+# Verdict
+
+
+def badge(verdict: Verdict) -> str:
+    """The verdict in a word, such as `INPUT-BOUND`."""
+    return "UNRESOLVED" if verdict.bound == "unresolved" else f"{verdict.bound.upper()}-BOUND"
+
+
+def answer(verdict: Verdict) -> str:
+    """The verdict's sentence without the word that the badge already says."""
+    word, colon, rest = verdict.sentence.partition(":")
+    if not colon or word.strip().upper() != badge(verdict):
+        return verdict.sentence
+    rest = rest.strip()
+    return rest[:1].upper() + rest[1:]
+
+
+def where(source: str | None, text: str | None) -> str:
+    """A place in the user's code: `file:line` and the statement there, as far as they are known."""
+    return "  ".join(part for part in (source, clip(text) if text else None) if part)
+
+
+# Rungs
+
+
+def ladder(rungs: tuple[RungResult, ...]) -> tuple[RungResult, ...]:
+    """The rungs that form the ladder, in the order given."""
+    return tuple(rung for rung in rungs if rung.kind in LADDER_KINDS)
+
+
+def beside(rungs: tuple[RungResult, ...], kind: str) -> tuple[RungResult, ...]:
+    """The rungs of one kind that stand beside the ladder: `knockout` or `control`."""
+    return tuple(rung for rung in rungs if rung.kind == kind)
+
+
+def top_rate(rungs: tuple[RungResult, ...]) -> float:
+    """The rate at which a bar is full: the highest end of any interval."""
+    return max((rung.steps_per_s.high for rung in rungs), default=0.0) or 1.0
+
+
+def guilty_drops(report: Report) -> dict[str, Culprit]:
+    """For each rung that lies just below a guilty drop, the first culprit that runs there and not on the rung above."""
+    rungs = ladder(report.rungs)
+    drops: dict[str, Culprit] = {}
+    for culprit in report.verdict.culprits:
+        above = _rung_that_spares(culprit, rungs, report.stages)
+        if above is not None and above + 1 < len(rungs):
+            drops.setdefault(rungs[above + 1].id, culprit)
+    return drops
+
+
+def _rung_that_spares(culprit: Culprit, rungs: tuple[RungResult, ...], stages: tuple[StageResult, ...]) -> int | None:
+    """Position of the last rung that serves the culprit's output, or that of a stage around it, from cache."""
+    for stage in _outwards(culprit.stage, stages):
+        for position, rung in enumerate(rungs):
+            if rung.after == stage:
+                return position
+    kinds = [rung.kind for rung in rungs]
+    kind = _DROP_BELOW.get(culprit.kind)
+    return kinds.index(kind) if kind in kinds else None
+
+
+def _outwards(stage: str, stages: tuple[StageResult, ...]) -> tuple[str, ...]:
+    """`stage` and the stages around it, innermost first."""
+    parents = {item.id: item.parent for item in stages}
+    chain: list[str] = []
+    here: str | None = stage
+    while here is not None and here not in chain:
+        chain.append(here)
+        here = parents.get(here)
+    return tuple(chain)
+
+
+# Stages
+
+
+def stage_rows(report: Report) -> tuple[StageRow, ...]:
+    """The stages as lines of a tree; siblings that cost and gain next to nothing share one line."""
+    known = {stage.id for stage in report.stages}
+    children: dict[str | None, list[StageResult]] = {}
+    for stage in report.stages:
+        children.setdefault(stage.parent if stage.parent in known else None, []).append(stage)
+    guilty = frozenset(culprit.stage for culprit in report.verdict.culprits)
+    return tuple(_rows(None, (), children, guilty))
+
+
+def _rows(parent: str | None, guides: tuple[bool, ...], children: _Children, guilty: frozenset[str]) -> list[StageRow]:
+    siblings = children.get(parent, [])
+    cheap = [stage for stage in siblings if _is_cheap(stage, children, guilty)]
+    if len(cheap) < 2:
+        cheap = []
+    kept = [stage for stage in siblings if stage not in cheap]
+    rows: list[StageRow] = []
+    for stage in kept:
+        here = (*guides, stage is kept[-1] and not cheap)
+        rows.append(StageRow(stage=stage, guides=here, is_guilty=stage.id in guilty))
+        rows.extend(_rows(stage.id, here, children, guilty))
+    if cheap:
+        wall_s = sum(stage.wall_s_per_sample or 0.0 for stage in cheap)
+        rows.append(StageRow(stage=None, guides=(*guides, True), folded=len(cheap), folded_wall_s=wall_s))
+    return rows
+
+
+def _is_cheap(stage: StageResult, children: _Children, guilty: frozenset[str]) -> bool:
+    """Whether neither the stage nor anything in it is worth a line of its own."""
+    is_small = stage.share is not None and stage.share < CHEAP_SHARE
+    gains = stage.gain_if_free is not None and stage.gain_if_free.low > 1
+    if not is_small or gains or stage.id in guilty:
+        return False
+    return all(_is_cheap(child, children, guilty) for child in children.get(stage.id, []))
+
+
+# Findings and doubts
+
+
+def findings(report: Report) -> tuple[Finding, ...]:
+    """The first few culprits, each with its remedies and doubts."""
+    placed = doubts(report)
+    culprits = report.verdict.culprits[:MOST_FINDINGS]
+    owners = [_owner(remedy, culprits) for remedy in report.remedies]
+    return tuple(
+        Finding(
+            culprit=culprit,
+            remedies=tuple(remedy for remedy, owner in zip(report.remedies, owners, strict=True) if owner == number),
+            doubts=placed.get(f"finding {culprit.stage}", ()),
+        )
+        for number, culprit in enumerate(culprits)
+    )
+
+
+def other_remedies(report: Report) -> tuple[Remedy, ...]:
+    """The remedies that speak of no culprit in particular."""
+    culprits = report.verdict.culprits[:MOST_FINDINGS]
+    return tuple(remedy for remedy in report.remedies if _owner(remedy, culprits) is None)
+
+
+def _owner(remedy: Remedy, culprits: tuple[Culprit, ...]) -> int | None:
+    """Number of the first culprit whose name, statement or place the remedy mentions; a sole culprit gets them all."""
+    if len(culprits) == 1:
+        return 0
+    said = f"{remedy.id}\n{remedy.advice}\n{remedy.patch or ''}"
+    for number, culprit in enumerate(culprits):
+        if any(mark and _mentions(said, mark) for mark in (culprit.name, culprit.source, culprit.text)):
+            return number
+    return None
+
+
+def _mentions(said: str, mark: str) -> bool:
+    """Whether `mark` occurs in `said`, and not as a part of a longer word (`train.py:4` in `train.py:48`)."""
+    return re.search(rf"(?<!\w){re.escape(mark)}(?!\w)", said) is not None
+
+
+def doubts(report: Report) -> dict[str, tuple[str, ...]]:
+    """The caveats by the place where they are printed: `verdict`, `ladder`, `stages` or `finding <stage>`."""
+    placed: dict[str, tuple[str, ...]] = {}
+    for caveat in report.caveats:
+        place, sentence = _placed(caveat, report)
+        placed[place] = (*placed.get(place, ()), sentence)
+    return placed
+
+
+def _placed(caveat: Caveat, report: Report) -> tuple[str, str]:
+    if caveat.about in ("verdict", "ladder", "stages"):
+        return caveat.about, caveat.sentence
+    if any(culprit.stage == caveat.about for culprit in report.verdict.culprits[:MOST_FINDINGS]):
+        return f"finding {caveat.about}", caveat.sentence
+    for place, names in (
+        ("ladder", {rung.id: rung.label for rung in report.rungs}),
+        ("stages", {stage.id: stage.name for stage in report.stages}),
+    ):
+        if caveat.about in names:
+            return place, f"{clip(names[caveat.about], 80)}: {caveat.sentence}"
+    return "verdict", caveat.sentence
+
+
+# The rest
+
+
+def wall_parts(time: WallTime) -> tuple[tuple[str, float], ...]:
+    """The account of an epoch's wall time, if it holds more than the steady state; else nothing."""
+    if max(time.start, time.other_loaders) <= NOTABLE_TIME:
+        return ()
+    parts = (
+        ("steady", time.steady),
+        ("iterator starts", time.start),
+        ("other loaders", time.other_loaders),
+        ("elsewhere", time.other),
+    )
+    return tuple(part for part in parts if part[1] > 0)
+
+
+def environment_items(report: Report) -> tuple[tuple[str, str], ...]:
+    """The command and the environment as pairs of texts."""
+    settings = {"command": report.command or None, **report.environment}
+    return tuple((_key(key), clip(_setting(value))) for key, value in settings.items() if value is not None)
+
+
+def _key(key: Any) -> str:
+    return clip(printable(str(key)).replace("_", " "), 40)
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_key(key)} {_setting(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_setting(item) for item in value)
+    return figure(value) if isinstance(value, float) else printable(str("unknown" if value is None else value))
