@@ -87,7 +87,7 @@ ARTICLE_HEADROOM = ARTICLE_CEILING_PER_S / ARTICLE[4].steps_per_s
 # here a step is two launches, the copy and the model.
 SIMULATED_DEPTH = 4
 
-# Twice what a quiet machine shows between calibration and diagnosis.
+# Chosen, not measured: meant to be wider than a quiet machine's drift within a minute.
 CALIBRATION_TOLERANCE = 0.2
 
 

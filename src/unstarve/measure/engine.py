@@ -18,13 +18,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from unstarve import errors
+from unstarve import errors, simulate
 from unstarve.measure import device, environment, experiment, values
 from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length
 from unstarve.measure.switchboard import Switchboard
-from unstarve.measure.worker import Telemetry, Token, is_ours
+from unstarve.measure.worker import Telemetry, Token
 from unstarve.recording import Block, Loader, Note, Recording, Rung, Stage, Start
+from unstarve.script import is_package_file
 
 TARGET_AFTER = 2
 """Batches with gradients enabled after which a loader is taken for the training loader."""
@@ -113,6 +114,8 @@ class Engine:
         loader: number or class name of the loader to diagnose; None to choose.
         stop: whether the loop is ended when the experiment is done.
         patience_s: longest wait for one batch.
+        passive: clock only, serve nothing from cache.
+        simulate_step_ms: pull the loader against a simulated accelerator with this step, instead of the script's loop.
         on_progress: told what is happening and what was measured so far.
     """
 
@@ -125,6 +128,7 @@ class Engine:
         stop: bool = True,
         patience_s: float = 180.0,
         passive: bool = False,
+        simulate_step_ms: float | None = None,
         on_progress: Callable[[Engine, str], None] | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
@@ -134,6 +138,7 @@ class Engine:
         self._stop = stop
         self._patience_s = patience_s
         self._passive = passive
+        self._simulate_step_ms = simulate_step_ms
         self._on_progress = on_progress
         self.clock_ns = clock_ns
         self._pid = os.getpid()
@@ -173,7 +178,25 @@ class Engine:
         self._start_fleet(session, make_iterator)
         session.construct_ns = self.clock_ns() - now
         session.current = Watched(self, session)
+        if self._simulate_step_ms is not None and self._is_wanted(session):
+            self._simulate(session, make_iterator, self._simulate_step_ms)
         return session.current
+
+    def _simulate(self, session: Session, make_iterator: Callable[[Any], Any], step_ms: float) -> None:
+        """Run our own loop over the loader, for as many epochs as it takes; ends by raising `Finished`."""
+        self._simulate_step_ms = None
+        accelerator = simulate.SimulatedAccelerator()
+        with simulate.use(accelerator):
+            while True:
+                for batch in self.iterate(session.loader, make_iterator):
+                    accelerator.to_device(batch, non_blocking=session.facts.pin_memory)
+                    accelerator.launch(step_ms / 1e3)
+
+    def _is_wanted(self, session: Session) -> bool:
+        if self._wanted_loader is None:
+            return True
+        names = (str(session.facts.number), session.facts.name, type(session.loader).__name__)
+        return self._wanted_loader in names or self._wanted_loader in session.facts.name
 
     def _is_through(self) -> bool:
         return self.is_finished and not self._stop
@@ -342,8 +365,7 @@ class Engine:
         if self.target is not None or self._passive:
             return
         if self._wanted_loader is not None:
-            wanted = self._wanted_loader in (str(session.facts.number), session.facts.name, type(session.loader).__name__)
-            wanted = wanted or self._wanted_loader in session.facts.name
+            wanted = self._is_wanted(session)
         else:
             wanted = session.with_gradients >= TARGET_AFTER or session.total >= TARGET_AFTER_WITHOUT_GRADIENTS
         if wanted:
@@ -567,7 +589,7 @@ def _caller() -> str | None:
     torch_path = os.path.dirname(torch.__file__)
     while frame is not None:
         filename = frame.f_code.co_filename
-        if not is_ours(filename) and not filename.startswith(torch_path):
+        if not is_package_file(filename) and not filename.startswith(torch_path):
             return f"{filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return None

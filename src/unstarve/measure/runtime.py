@@ -60,6 +60,8 @@ def call_plainly(callee: Any, arguments: tuple[Any, ...], keywords: dict[str, An
 
 def is_library(filename: str) -> bool:
     """Whether the file belongs to the standard library or an installed package, and not to the user."""
+    if os.sep + os.path.join("unstarve", "demo") + os.sep in filename:
+        return False
     return filename.startswith(("<frozen", *_LIBRARY_PATHS)) or "site-packages" in filename
 
 

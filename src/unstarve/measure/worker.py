@@ -24,6 +24,7 @@ from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import Cost, Observer, Server
 from unstarve.measure.split import Address, Unsplittable
 from unstarve.measure.switchboard import Switchboard
+from unstarve.script import user_part
 
 BATCH_POOL = 3
 """Collated batches kept in each worker: enough to vary, few enough to fit."""
@@ -458,23 +459,7 @@ def _worker_environment() -> dict[str, Any]:
 def _wrapped_exception(worker_id: int) -> ExceptionWrapper:
     """The exception being handled as the worker loop would wrap it, without our frames in the traceback."""
     kind, value, traceback = sys.exc_info()
-    kept = _without_ours(traceback)
+    kept = user_part(traceback)
     caller = sys._getframe(2)
     kept = types.TracebackType(kept, caller, caller.f_lasti, caller.f_lineno)
     return ExceptionWrapper((kind, value, kept), where=f"in DataLoader worker process {worker_id}")
-
-
-def _without_ours(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback without frames of this package."""
-    if traceback is None:
-        return None
-    rest = _without_ours(traceback.tb_next)
-    if is_ours(traceback.tb_frame.f_code.co_filename):
-        return rest
-    return types.TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
-
-
-def is_ours(filename: str) -> bool:
-    """Whether the file belongs to this package and not to its demonstration."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return filename.startswith(package + os.sep) and not filename.startswith(os.path.join(package, "demo") + os.sep)

@@ -1,0 +1,156 @@
+"""The Python interface: diagnose a loader with a step, probe one's own loop, watch it passively."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unstarve import recording as _recording
+from unstarve.errors import Finished, MeasurementError, UsageError
+from unstarve.judge import judge
+from unstarve.report import Report
+
+
+def load(path: str | Path) -> Report:
+    """The report on a recording stored with `--save`. Needs no torch.
+
+    Raises:
+        OSError: the file cannot be read.
+        FormatError: it is not a recording.
+    """
+    return judge(_recording.load(path))
+
+
+def diagnose(
+    loader: Iterable[Any],
+    step: Callable[[Any], Any],
+    *,
+    budget: float = 60.0,
+    depth: int = 4,
+    full: bool = False,
+    quiet: bool = False,
+) -> Report:
+    """What starves the loop `for batch in loader: step(batch)`.
+
+    The loop is run here, over as many epochs as it takes, on batches that are partly served from cache: what `step`
+    trains is worthless afterwards.
+
+    Args:
+        loader: a `DataLoader`, or any other iterable (then only the outer rungs can be measured).
+        step: what the loop does with a batch; its result is ignored.
+        budget: wall time to spend, in seconds.
+        depth: levels of calls to go into below the dataset and its containers.
+        full: measure every rung, whatever the first rounds say.
+        quiet: draw no progress on stderr.
+
+    Raises:
+        UsageError: `loader` cannot be iterated, or `step` cannot be called.
+        MeasurementError: the loader gave too few batches for a verdict.
+    """
+    if not callable(step):
+        raise UsageError(f"step is {step!r:.60}, expected a function of one batch.")
+    reports: list[Report] = []
+    for batch in _probed(loader, budget=budget, depth=depth, full=full, quiet=quiet, reports=reports):
+        step(batch)
+    return reports[0]
+
+
+def probe(
+    loader: Iterable[Any],
+    *,
+    budget: float = 60.0,
+    depth: int = 4,
+    full: bool = False,
+    quiet: bool = False,
+    on_report: Callable[[Report], Any] | None = None,
+) -> Iterator[Any]:
+    """The batches of `loader` for one's own loop, which is diagnosed on the way.
+
+    Epochs are strung together until the diagnosis is done; then the loop ends and the report is printed, or given to
+    `on_report`. Batches are partly served from cache, so what the loop trains is worthless.
+
+    Raises:
+        UsageError: `loader` cannot be iterated.
+        MeasurementError: the loader gave too few batches for a verdict.
+    """
+    reports: list[Report] = []
+    yield from _probed(loader, budget=budget, depth=depth, full=full, quiet=quiet, reports=reports)
+    if on_report is not None:
+        on_report(reports[0])
+    else:
+        sys.stdout.write(str(reports[0]))
+
+
+def _probed(
+    loader: Iterable[Any], *, budget: float, depth: int, full: bool, quiet: bool, reports: list[Report]
+) -> Iterator[Any]:
+    if not hasattr(type(loader), "__iter__"):
+        raise UsageError(f"loader is {loader!r:.60}, expected a DataLoader or another iterable.")
+    from unstarve.measure.engine import Engine
+    from unstarve.measure.experiment import Options
+    from unstarve.render.live import Progress
+
+    progress = None if quiet else Progress()
+    engine = Engine(
+        Options(budget_s=budget, depth=depth, full=full),
+        command="unstarve.diagnose", loader="0", on_progress=progress,
+    )  # fmt: skip
+    try:
+        yield from _epochs(engine, loader)
+    except Finished:
+        pass
+    finally:
+        if progress is not None:
+            progress.close()
+        engine.close()
+    report = judge(engine.recording())
+    if report.baseline is None or report.ceiling is None:
+        raise MeasurementError(
+            f"No verdict: the loader gave {engine.steps_total} batches in all, too few to compare rungs. "
+            "Give it more data, smaller batches, or repeat the loader."
+        )
+    reports.append(report)
+
+
+def _epochs(engine: Any, loader: Iterable[Any]) -> Iterator[Any]:
+    original = type(loader).__iter__
+    while True:
+        count = 0
+        for batch in engine.iterate(loader, original):
+            count += 1
+            yield batch
+        if not count:
+            raise MeasurementError("No verdict: the loader is empty, it gave no batch at all.")
+
+
+def watch(loader: Iterable[Any], *, on_report: Callable[[Report], Any] | None = None) -> Iterator[Any]:
+    """The batches of `loader`, untouched, with the time of every step clocked; at the end the account is printed.
+
+    Nothing is served from cache, so the account says where time went and not what mending would gain.
+    """
+    from unstarve.measure.engine import Engine
+
+    engine = Engine(command="unstarve.watch", passive=True)
+    try:
+        yield from engine.iterate(loader, type(loader).__iter__)
+    finally:
+        engine.close()
+    from unstarve.judge import account
+
+    report = account(engine.recording())
+    if on_report is not None:
+        on_report(report)
+    else:
+        sys.stdout.write(str(report))
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """A name for a region of one's own code: `with unstarve.stage("decode"): ...`.
+
+    It does nothing while the code runs; the statements in it are reported under this name.
+    """
+    yield

@@ -1,0 +1,296 @@
+"""The command line. The only place that prints and chooses exit codes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unstarve import __version__
+from unstarve.errors import Finished, MeasurementError, Stalled, UnstarveError, UsageError
+from unstarve.report import Report
+
+VERDICT, GATE, USAGE, SCRIPT_FAILED, NO_VERDICT = 0, 1, 2, 3, 4
+"""Exit codes, by the contract."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where the report goes."""
+
+    json: str | None
+    html: str | None
+    save: str | None
+    fail_above: float | None
+    quiet: bool
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="unstarve")
+def cli() -> None:
+    """Find what starves a GPU of data, prove it by experiment, and prove the fix.
+
+    \b
+    unstarve run train.py --epochs 3     diagnose the loop of an unmodified script
+    unstarve demo                        the whole journey on a toy pipeline
+    unstarve show FILE                   draw a stored recording again
+    """
+
+
+def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--json", "json_path", metavar="PATH", help="Write the report as JSON ('-' for stdout)."),
+        click.option("--html", "html_path", metavar="PATH", help="Write the report as a page."),
+        click.option("--fail-above", type=click.FloatRange(min=0), metavar="PERCENT",
+                     help="Exit with 1 if input costs more than this share of the loop's time."),
+        click.option("--quiet", is_flag=True, help="No progress on stderr."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
+@click.option("--save", "save_path", metavar="PATH", help="Keep the recording, for `unstarve show` and `compare`.")
+@click.option("--budget", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS", help="Time to spend.")
+@click.option("--full", is_flag=True, help="Measure every rung, whatever the first rounds say.")
+@click.option("--depth", type=click.IntRange(min=0), default=4, show_default=True, help="Levels of calls to look into.")
+@click.option("--loader", metavar="N|NAME", help="The loader to diagnose, if the script has several.")
+@click.option("--simulate-step", type=click.FloatRange(min=0), metavar="MS", help="Feed a simulated accelerator instead of the script's loop.")
+@click.option("--continue", "go_on", is_flag=True, help="Let the script run on, untouched, after the diagnosis.")
+@click.option("--patience", type=click.FloatRange(min=1), default=180.0, show_default=True, metavar="SECONDS", help="Longest wait for one batch.")
+@_output_options
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
+def run(
+    module: str | None, save_path: str | None, budget: float, full: bool, depth: int, loader: str | None,
+    simulate_step: float | None, go_on: bool, patience: float, json_path: str | None, html_path: str | None,
+    fail_above: float | None, quiet: bool, arguments: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Diagnose the training loop of SCRIPT, which is run as it is.
+
+    The loop is served batches from successively earlier points of its input pipeline; where throughput falls, the
+    culprit stands. Weights are worthless afterwards, and the script is stopped when the diagnosis is done.
+    """
+    output = Output(json=json_path, html=html_path, save=save_path, fail_above=fail_above, quiet=quiet)
+    script = _script(module, arguments)
+    _require_torch()
+    from unstarve.measure.engine import Engine
+    from unstarve.measure.experiment import Options
+    from unstarve.render.live import Progress
+
+    progress = None if quiet else Progress()
+    engine = Engine(
+        Options(budget_s=budget, depth=depth, full=full),
+        command=shlex.join(["unstarve", "run", *(["-m", module] if module else []), *arguments]),
+        loader=loader, stop=not go_on, patience_s=patience, on_progress=progress, simulate_step_ms=simulate_step,
+    )  # fmt: skip
+    ending = _execute(script, engine, progress)
+    _conclude(engine, ending, output)
+
+
+def _script(module: str | None, arguments: tuple[str, ...]) -> Any:
+    from unstarve import script
+
+    if module is not None:
+        return script.from_module(module, arguments)
+    if not arguments:
+        raise UsageError("No script given: expected `unstarve run SCRIPT [ARGS]` or `unstarve run -m MODULE [ARGS]`.")
+    return script.from_file(arguments[0], arguments[1:])
+
+
+def _require_torch() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("torch is not installed here: install it (`pip install torch`) to run a training script.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How the script ended."""
+
+    failed: bool = False
+    exit_code: int | None = None
+    message: str | None = None
+
+
+def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
+    from unstarve import script
+    from unstarve.measure.hook import installed
+
+    try:
+        with installed(engine):
+            script.execute(program)
+    except Finished:
+        return _Ending()
+    except Stalled as stalled:
+        return _Ending(message=f"{stalled}; a worker hangs, or the data takes longer than --patience allows")
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+        if isinstance(leaving.code, str):
+            click.echo(leaving.code, err=True)
+        return _Ending(failed=code != 0, exit_code=code)
+    except BaseException as error:
+        _stop(progress)
+        script.show_exception(error)
+        blame = engine.serving in ("host", "device") and bool(engine.blocks)
+        reason = f"the loop failed on a batch cached on the {engine.serving}" if blame else None
+        return _Ending(failed=True, message=reason)
+    finally:
+        _stop(progress)
+    return _Ending()
+
+
+def _stop(progress: Any) -> None:
+    if progress is not None:
+        progress.close()
+
+
+def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
+    """Print the report if there is a verdict, say why if there is none, and leave with the contract's exit code."""
+    from unstarve.judge import judge
+
+    recording = engine.recording()
+    report = judge(recording)
+    has_verdict = report.baseline is not None and report.ceiling is not None
+    if ending.failed and not (engine.is_finished and has_verdict):
+        code = "" if ending.exit_code is None else f" with exit code {ending.exit_code}"
+        click.echo(f"unstarve: the script failed{code}; this is its own error, shown unchanged.", err=True)
+        if ending.message:
+            click.echo(f"unstarve: note that {ending.message}, so it may be due to us.", err=True)
+        _keep(recording, report, output)
+        _leave(SCRIPT_FAILED)
+    if not has_verdict:
+        _keep(recording, report, output)
+        click.echo(f"unstarve: no verdict: {_why_none(engine, ending)}", err=True)
+        _leave(NO_VERDICT)
+    _deliver(recording, report, output)
+    _leave(_gate(report, output))
+
+
+def _why_none(engine: Any, ending: _Ending) -> str:
+    if ending.message:
+        return f"{ending.message}."
+    if not engine.loaders:
+        return (
+            "the script iterated no DataLoader. If it feeds its loop otherwise, wrap the iterable: "
+            "`for batch in unstarve.probe(batches)`."
+        )
+    if engine.target is None:
+        names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
+        return (
+            f"none of the loaders ({names}) gave enough batches to be taken for the training loader. "
+            "Run more steps, or choose one with --loader."
+        )
+    return (
+        f"the loop took {engine.steps_total} steps, too few to compare rungs. Let the script run more steps or epochs; "
+        "60 steps are usually enough."
+    )
+
+
+def _keep(recording: Any, report: Report, output: Output) -> None:
+    with _writing():
+        if output.save:
+            recording.save(output.save)
+        if output.json and output.json != "-":
+            report.to_json(output.json)
+        if output.html:
+            report.to_html(output.html)
+
+
+def _deliver(recording: Any, report: Report, output: Output) -> None:
+    from unstarve.render.terminal import render
+
+    _keep(recording, report, output)
+    if output.json == "-":
+        click.echo(report.to_json())
+        return
+    width, color = _width(), sys.stdout.isatty()
+    click.echo(render(report, width=width, color=color), nl=False, color=color)
+    kept = [f"{what} {path}" for what, path in (("recording", output.save), ("page", output.html), ("JSON", output.json)) if path]
+    if kept:
+        click.echo(f"Written: {', '.join(kept)}.")
+    else:
+        click.echo("To keep this: --save FILE, then `unstarve show FILE --html page.html`.")
+
+
+def _width() -> int:
+    import shutil
+
+    return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"The report cannot be written to {error.filename!r}: {error.strerror}.") from None
+
+
+def _gate(report: Report, output: Output) -> int:
+    if output.fail_above is None or report.headroom is None:
+        return VERDICT
+    cost = 100 * (1 - 1 / report.headroom.value)
+    if cost <= output.fail_above:
+        return VERDICT
+    click.echo(f"unstarve: input costs {cost:.1f} % of the loop's time, more than the {output.fail_above:g} % allowed.", err=True)
+    return GATE
+
+
+def _leave(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+@cli.command()
+@click.argument("file", type=click.Path())
+@_output_options
+def show(file: str, json_path: str | None, html_path: str | None, fail_above: float | None, quiet: bool) -> None:
+    """Draw a stored recording again. Works without torch."""
+    from unstarve import recording as recordings
+    from unstarve.judge import judge
+
+    try:
+        recording = recordings.load(file)
+    except OSError as error:
+        raise UsageError(f"The recording {file!r} cannot be read: {error.strerror}.") from None
+    report = judge(recording)
+    output = Output(json=json_path, html=html_path, save=None, fail_above=fail_above, quiet=quiet)
+    _deliver(recording, report, output)
+    _leave(_gate(report, output))
+
+
+@cli.command()
+@click.option("--quick", is_flag=True, help="A shorter journey, with wider intervals.")
+def demo(quick: bool) -> None:
+    """The article's toy pipeline: diagnose, mend, diagnose again, twice."""
+    _require_torch()
+    from unstarve.demo.journey import run_journey
+
+    run_journey(quick=quick)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        _leave(USAGE)
+    except click.exceptions.Abort:
+        click.echo("unstarve: interrupted.", err=True)
+        _leave(130)
+    except MeasurementError as error:
+        click.echo(f"unstarve: {error}", err=True)
+        _leave(NO_VERDICT)
+    except UnstarveError as error:
+        click.echo(f"unstarve: {error}", err=True)
+        _leave(USAGE)

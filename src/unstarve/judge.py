@@ -1,0 +1,631 @@
+"""From a recording to a report: estimates, verdict, culprits, limit, remedies and doubts. Pure; no torch, no clock.
+
+Three kinds of evidence are weighed: contrasts of the ladder, knock-outs (the loop's speed with one stage served from
+cache) and the accounting of the workers' clocks. Where they disagree the report says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from unstarve import estimate
+from unstarve.recording import Block, Loader, Recording, Stage, Start
+from unstarve.remedies import remedies
+from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
+
+THRESHOLD = 0.05
+"""Share of the loop's time that input may cost before the loop is called input-bound."""
+
+WORTH = 1.03
+"""A stage whose removal gains less than this is not called a culprit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the rules look at."""
+
+    recording: Recording
+    """The facts."""
+    blocks: tuple[Block, ...]
+    """Blocks with the cost of copying taken off."""
+    rates: dict[str, Estimate]
+    """Steps per second by rung."""
+    ceiling_id: str
+    """The rung taken for the ceiling."""
+    threshold: float
+    """See `THRESHOLD`."""
+
+    @property
+    def loader(self) -> Loader:
+        """The loader that was diagnosed."""
+        assert self.recording.loader is not None
+        return self.recording.loader
+
+    def contrast(self, upper: str, lower: str) -> Estimate | None:
+        """Ratio of two rungs' rates, paired by round."""
+        return estimate.contrast(self.blocks, upper, lower)
+
+    def of(self, rung: str) -> list[Block]:
+        """Blocks of one rung."""
+        return [block for block in self.blocks if block.rung == rung]
+
+    def wait_fraction(self, rung: str) -> float:
+        """Share of the rung's time that the loop spent waiting for batches."""
+        waits = sum(sum(block.waits_ns) for block in self.of(rung))
+        total = sum(block.end_ns - block.start_ns for block in self.of(rung))
+        return waits / total if total else 0.0
+
+    def fetch_s(self, rung: str) -> float:
+        """Mean wall time of making a batch in a worker."""
+        return estimate.mean([fetch for block in self.of(rung) for fetch in block.fetches_ns]) / 1e9
+
+    def fetch_cpu_s(self, rung: str) -> float:
+        """Mean CPU time of making a batch in a worker."""
+        return estimate.mean([fetch for block in self.of(rung) for fetch in block.fetches_cpu_ns]) / 1e9
+
+    def main_cpu_fraction(self, rung: str) -> float:
+        """Share of the rung's time that the loop's own thread was on a core."""
+        total = sum(block.end_ns - block.start_ns for block in self.of(rung))
+        return sum(block.main_cpu_ns for block in self.of(rung)) / total if total else 0.0
+
+
+def judge(recording: Recording, *, threshold: float = THRESHOLD) -> Report:
+    """The report on a recording.
+
+    Args:
+        recording: facts from a live loop.
+        threshold: share of the loop's time that waiting for input may cost.
+    """
+    blocks = tuple(_without_copies(block, recording) for block in recording.blocks)
+    rates = estimate.rates(blocks)
+    ceiling = "device" if "device" in rates else "host"
+    evidence = Evidence(
+        recording=recording, blocks=blocks, rates=rates, ceiling_id=ceiling, threshold=threshold
+    )
+    if recording.loader is None or "none" not in rates or ceiling not in rates:
+        return _unresolved(recording, rates)
+    headroom = evidence.contrast(ceiling, "none")
+    assert headroom is not None or not blocks
+    if headroom is None:
+        return _unresolved(recording, rates)
+    return _judged(evidence, headroom)
+
+
+def _judged(evidence: Evidence, headroom: Estimate) -> Report:
+    recording = evidence.recording
+    time = wall_time(evidence)
+    bound = _bound(evidence, headroom, time)
+    culprits = _culprits(evidence, bound, time)
+    caveats = _caveats(evidence, headroom, bound, culprits)
+    limit = _limit(evidence, bound)
+    stages = _stages(evidence)
+    report = Report(
+        verdict=Verdict(bound=bound, sentence=_sentence(evidence, bound, culprits, headroom, time), culprits=culprits),
+        baseline=evidence.rates["none"],
+        ceiling=evidence.rates[evidence.ceiling_id],
+        time=time,
+        rungs=_rungs(evidence),
+        stages=stages,
+        limit=limit,
+        caveats=caveats,
+        headroom=headroom,
+        environment=_environment(recording),
+        command=recording.command,
+    )
+    return replace(report, remedies=remedies(recording, report))
+
+
+def _without_copies(block: Block, recording: Recording) -> Block:
+    """The block as if serving from the cache had copied nothing.
+
+    Copying happens in the workers, so it costs the loop time only as far as the loop waits for them: the correction is
+    the copying time of a batch over the number of workers, and at most the waiting that there was.
+    """
+    if not block.copies_ns or not sum(block.copies_ns):
+        return block
+    workers = max(1, recording.loader.num_workers if recording.loader else 1)
+    saved = min(sum(block.copies_ns) / workers, 0.9 * sum(block.waits_ns))
+    return replace(block, end_ns=max(block.start_ns + 1, block.end_ns - int(saved)))
+
+
+# --- Time -------------------------------------------------------------------------------------------------------------
+
+
+def wall_time(evidence: Evidence) -> WallTime:
+    """Account of the wall time of one epoch as the script would run it without us.
+
+    Steady time is the epoch's steps at the baseline rate; starts are those of natural iterators, the recurring ones
+    where there are any; other loaders count once an epoch.
+    """
+    recording, loader = evidence.recording, evidence.loader
+    period = 1 / evidence.rates["none"].value
+    natural = [start for start in recording.starts if start.loader == loader.number and start.natural]
+    recurring = natural[1:] or natural
+    start = estimate.mean([start_cost_s(item, period) for item in recurring])
+    ours = [item for item in recording.starts if item.loader == loader.number]
+    length = loader.length or estimate.mean([item.batches for item in ours]) or 1
+    if natural and max(item.batches for item in ours) <= 2:
+        length = estimate.mean([item.batches for item in ours])
+    steady = max(1.0, length) * period
+    others = [item for item in recording.starts if item.loader != loader.number]
+    epochs = max(1, len([item for item in ours if loader.length and item.batches >= loader.length]))
+    other = sum((item.ended_ns - item.created_ns) / 1e9 for item in others) / epochs
+    total = steady + start + other
+    return WallTime(steady=steady / total, start=start / total, other_loaders=other / total)
+
+
+def start_cost_s(start: Start, period_s: float) -> float:
+    """What an iterator cost before its first batch, beyond the wait that every step has."""
+    return max(0.0, (start.construct_ns + start.first_wait_ns) / 1e9 - period_s)
+
+
+# --- Bound ------------------------------------------------------------------------------------------------------------
+
+
+def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
+    edge = 1 + evidence.threshold
+    start_gain = 1 / max(0.01, 1 - time.start)
+    if start_gain > edge and start_gain > headroom.value and time.start > 0.08:
+        return "start"
+    if headroom.low > edge:
+        return "input"
+    if headroom.high < edge or (headroom.value < edge and headroom.high < 1 + 3 * evidence.threshold):
+        return "step"
+    if headroom.value > edge and headroom.low > 1 and evidence.wait_fraction("none") > evidence.threshold:
+        return "input"
+    return "unresolved"
+
+
+# --- Culprits ---------------------------------------------------------------------------------------------------------
+
+Rule = Callable[[Evidence, WallTime], list[Culprit]]
+
+
+def _culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, ...]:
+    if bound == "start":
+        return tuple(_worker_start(evidence, time))
+    if bound == "step":
+        return tuple(_copy(evidence, time) + _step_host(evidence, time))
+    if bound == "unresolved":
+        return ()
+    rules: tuple[Rule, ...] = (_knocked_out, _whole_dataset, _fixed, _copy, _too_few_workers, _contention)
+    found = [culprit for rule in rules for culprit in rule(evidence, time)]
+    worth = [culprit for culprit in found if culprit.gain.value >= WORTH and culprit.gain.low > 1.0]
+    ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(culprit))
+    if not ranked:
+        ranked = _by_accounting(evidence)
+    return tuple(ranked[:5])
+
+
+def _precedence(culprit: Culprit) -> float:
+    """More workers cost nothing to try, so they go before a stage of about the same gain."""
+    return 1.12 if culprit.kind == "workers" else 1.0
+
+
+def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    found = []
+    for stage in evidence.recording.stages:
+        gain = evidence.contrast(f"knockout:{stage.id}", "none")
+        if gain is not None and stage.id not in ("collate", "ipc"):
+            found.append(_stage_culprit(evidence, stage, _capped(evidence, gain)))
+    return found
+
+
+def _stage_culprit(evidence: Evidence, stage: Stage, gain: Estimate) -> Culprit:
+    share = _share(evidence, stage)
+    return Culprit(
+        stage=stage.id,
+        kind=stage.kind,
+        name=stage.name,
+        source=stage.source,
+        text=stage.text,
+        resource=_resource(stage),
+        gain=gain,
+        path=_path(evidence, stage),
+        evidence=(
+            f"With only this stage served from cache the loop runs {gain.value:.2f} times as fast; it takes "
+            f"{share:.0%} of a sample's time ({_ms(stage):.2f} ms, n={len(stage.wall_ns)})."
+        ),
+    )
+
+
+def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """A dataset that could not be taken apart is blamed as a whole, by the ladder."""
+    stages = [stage for stage in evidence.recording.stages if stage.id not in ("collate", "ipc")]
+    if any(f"knockout:{stage.id}" in evidence.rates for stage in stages):
+        return []
+    gain = evidence.contrast("samples", "none")
+    if gain is None or not stages:
+        return []
+    leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+    stage = max(leaves, key=_ms)
+    if _share(evidence, stage) < 0.5 and len(leaves) > 1:
+        stage = replace(stage, kind="code")
+    culprit = _stage_culprit(evidence, stage, _capped(evidence, gain))
+    sentence = f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast."
+    return [replace(culprit, evidence=sentence)]
+
+
+def _fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Collation and transport."""
+    found = []
+    for name, resource in (("collate", "cpu"), ("ipc", "serialisation")):
+        stage = _find(evidence.recording.stages, name)
+        gain = evidence.contrast(f"knockout:{name}", "none")
+        if stage is not None and gain is not None:
+            culprit = _stage_culprit(evidence, replace(stage, kind=name), _capped(evidence, gain))
+            sentence = f"With {name} free the loop runs {gain.value:.2f} times as fast."
+            found.append(replace(culprit, resource=resource, evidence=sentence))
+    sampler = evidence.contrast("host", "control:sampler")
+    if sampler is not None and sampler.low > 1 + evidence.threshold:
+        gain = _capped(evidence, evidence.contrast("host", "none") or sampler)
+        found.append(
+            Culprit(
+                stage="sampler", kind="sampler", name="sampler", source=None, resource="cpu", gain=gain,
+                evidence=f"Ordering batches alone, with nothing made and nothing sent, slows the loop {sampler.value:.2f} times.",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """The copy to the device, where cached batches on the host are slower than on the device."""
+    gain = evidence.contrast("device", "host")
+    is_fed = evidence.contrast("host", "none")
+    if gain is None or is_fed is None or gain.low <= 1 + evidence.threshold / 2 or is_fed.value > gain.value:
+        return []
+    return [
+        Culprit(
+            stage="copy", kind="copy", name="copy to the device", source=evidence.loader.source, resource="bandwidth",
+            gain=gain, evidence=f"With batches already on the device the loop runs {gain.value:.2f} times as fast as from the host.",
+        )
+    ]  # fmt: skip
+
+
+def _too_few_workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Predicted gain of more workers, by the throughput law: the slower of the step and the workers sets the pace."""
+    workers = evidence.loader.num_workers
+    if workers > 1 or evidence.loader.kind == "other":
+        return []
+    cores = float(evidence.recording.environment.get("cores_available", 1))
+    step = 1 / evidence.rates[evidence.ceiling_id].value
+    fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
+    if fetch <= 0 or (workers == 1 and cores < 2):
+        return []
+    waits = max(0.0, fetch - cpu)
+    best = max(1.0, cores)
+    per_batch = cpu / best + waits / max(2.0, 2 * best)
+    period = 1 / evidence.rates["none"].value
+    value = period / max(step, per_batch)
+    gain = Estimate(value=value, low=min(value, 1 + (value - 1) * 0.7), high=max(value, 1 + (value - 1) * 1.15))
+    number = "no worker processes: loading and stepping take turns" if workers == 0 else "a single worker process"
+    return [
+        Culprit(
+            stage="workers", kind="workers", name=f"num_workers={workers}", source=evidence.loader.source,
+            resource="cpu", gain=gain,
+            evidence=f"The loader has {number}; a batch takes {fetch * 1e3:.0f} ms, {cores:.0f} cores could share it.",
+        )
+    ]  # fmt: skip
+
+
+def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """The loop hardly waits, yet runs faster when the workers rest: they take the cores that the step needs."""
+    gain = evidence.contrast(evidence.ceiling_id, "none")
+    if gain is None or evidence.wait_fraction("none") > 0.3 * (1 - 1 / gain.value) or evidence.loader.num_workers == 0:
+        return []
+    return [
+        Culprit(
+            stage="cpu", kind="cpu", name="cores shared by the workers and the loop body", source=evidence.loader.source,
+            resource="cpu", gain=gain,
+            evidence=(
+                f"The loop waits only {evidence.wait_fraction('none'):.0%} of the time, but its body runs faster when "
+                "the workers rest."
+            ),
+        )
+    ]  # fmt: skip
+
+
+def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    value = 1 / max(0.01, 1 - time.start)
+    spread = 1 + (value - 1) * 0.25
+    starts = [item for item in evidence.recording.starts if item.loader == evidence.loader.number and item.natural]
+    construct = sum(item.construct_ns for item in starts)
+    first = sum(item.first_wait_ns for item in starts)
+    one_each = all(item.batches <= 2 for item in starts) and len(starts) > 2
+    name = "a new iterator for every step" if one_each else "starting the workers" if construct else "first batch"
+    return [
+        Culprit(
+            stage="worker-start", kind="worker-start", name=name, source=evidence.loader.source,
+            resource="wait", gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread),
+            evidence=(
+                f"{len(starts)} natural starts: {construct / 1e9 / len(starts):.2f} s to make the iterator and "
+                f"{first / 1e9 / len(starts):.2f} s until the first batch, against "
+                f"{evidence.loader.length or starts[0].batches} batches an epoch."
+            ),
+        )
+    ]  # fmt: skip
+
+
+def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Work of the host in the loop body, where the body also waits for a device: the two take turns."""
+    busy = evidence.main_cpu_fraction(evidence.ceiling_id)
+    if not 0.3 <= busy <= 0.9:
+        return []
+    value = 1 / (1 - busy)
+    return [
+        Culprit(
+            stage="step", kind="step-host", name="host work in the loop body", source=evidence.loader.source,
+            resource="cpu", gain=Estimate(value=value, low=1 + (value - 1) * 0.6, high=value * 1.05),
+            evidence=f"With batches from cache the loop's own thread is on a core {busy:.0%} of the time.",
+        )
+    ]  # fmt: skip
+
+
+def _by_accounting(evidence: Evidence) -> list[Culprit]:
+    """When no single removal gains anything: the most expensive leaf, with the ladder's contrast as what is at stake."""
+    stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
+    leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+    gain = evidence.contrast(evidence.ceiling_id, "none")
+    if not leaves or gain is None:
+        return []
+    stage = max(leaves, key=_ms)
+    culprit = _stage_culprit(evidence, stage, gain)
+    return [replace(culprit, evidence=f"It takes most of a sample's time ({_share(evidence, stage):.0%}); removing it alone was not shown to help.")]
+
+
+def _capped(evidence: Evidence, gain: Estimate) -> Estimate:
+    """No stage can gain more than the ceiling allows; noise of the knock-out may say otherwise."""
+    most = evidence.contrast(evidence.ceiling_id, "none")
+    if most is None or gain.value <= most.value:
+        return gain
+    return Estimate(value=most.value, low=min(gain.low, most.value), high=max(gain.high, most.value))
+
+
+def _resource(stage: Stage) -> str:
+    wall, cpu = sum(stage.wall_ns), sum(stage.cpu_ns)
+    if wall and cpu < 0.5 * wall:
+        return "wait"
+    return "cpu"
+
+
+def _path(evidence: Evidence, stage: Stage) -> tuple[str, ...]:
+    path = [stage.name]
+    parent = stage.parent
+    while parent is not None:
+        outer = _find(evidence.recording.stages, parent)
+        if outer is None:
+            break
+        path.insert(0, outer.name)
+        parent = outer.parent
+    return tuple(path)
+
+
+def _find(stages: Sequence[Stage], ident: str) -> Stage | None:
+    return next((stage for stage in stages if stage.id == ident), None)
+
+
+def _ms(stage: Stage) -> float:
+    return estimate.mean(stage.wall_ns) / 1e6
+
+
+def _sample_ms(evidence: Evidence) -> float:
+    tops = [stage for stage in evidence.recording.stages if stage.parent is None and stage.id != "ipc"]
+    return sum(_ms(stage) for stage in tops)
+
+
+def _share(evidence: Evidence, stage: Stage) -> float:
+    whole = _sample_ms(evidence)
+    return _ms(stage) / whole if whole else 0.0
+
+
+# --- The rest of the report -------------------------------------------------------------------------------------------
+
+
+def _rungs(evidence: Evidence) -> tuple[RungResult, ...]:
+    return _rung_results(evidence.recording, evidence.rates)
+
+
+def _rung_results(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
+    return tuple(
+        RungResult(id=rung.id, label=rung.label, after=rung.after, kind=rung.kind, steps_per_s=rates[rung.id])
+        for rung in recording.rungs
+        if rung.id in rates
+    )
+
+
+def _stages(evidence: Evidence) -> tuple[StageResult, ...]:
+    found = []
+    for stage in evidence.recording.stages:
+        gain = evidence.contrast(f"knockout:{stage.id}", "none")
+        if gain is None and stage.id == "ipc":
+            continue
+        found.append(_stage_result(evidence, stage, gain))
+    return tuple(found)
+
+
+def _stage_result(evidence: Evidence, stage: Stage, gain: Estimate | None) -> StageResult:
+    count = len(stage.wall_ns)
+    return StageResult(
+        id=stage.id,
+        kind=stage.kind,
+        name=stage.name,
+        source=stage.source,
+        text=stage.text,
+        parent=stage.parent,
+        wall_s_per_sample=estimate.mean(stage.wall_ns) / 1e9 if count else None,
+        cpu_s_per_sample=estimate.mean(stage.cpu_ns) / 1e9 if count else None,
+        samples=count or None,
+        share=_share(evidence, stage) if count else None,
+        read_bytes_per_sample=stage.read_bytes / count if count and stage.read_bytes else None,
+        gain_if_free=gain,
+        gain_source="knockout" if gain is not None else None,
+    )
+
+
+def _limit(evidence: Evidence, bound: str) -> Limit:
+    loader = evidence.loader
+    fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
+    period = 1 / evidence.rates["none"].value
+    cores = float(evidence.recording.environment.get("cores_available", 1))
+    workers = max(1, loader.num_workers)
+    if bound == "start":
+        return Limit(binding="start", explanation="Most of what can be won lies in starting iterators.")
+    if bound == "step":
+        capacity = _capacity(evidence)
+        text = f"The loop body sets the pace at {evidence.rates['none'].value:.3g} steps/s"
+        spare = f"; the workers could make {capacity:.3g} batches/s" if capacity else ""
+        return Limit(binding="device" if evidence.recording.has_device else "main", explanation=f"{text}{spare}.")
+    if not fetch:
+        return Limit(binding="unknown", explanation="The loader is not a DataLoader; its inside was not measured.")
+    used = cpu / period + evidence.main_cpu_fraction("none")
+    busy = fetch / workers / period
+    figures = f"a batch takes {fetch * 1e3:.0f} ms of a worker ({cpu * 1e3:.0f} ms CPU), {loader.num_workers} workers, {cores:.0f} cores"
+    if loader.num_workers == 0:
+        return Limit(binding="main", explanation=f"The main process loads and steps in turn: {figures}.")
+    if used > 0.85 * cores:
+        return Limit(binding="cores", explanation=f"The cores are used up ({used:.1f} of {cores:.0f}): {figures}.")
+    if cpu < 0.5 * fetch and busy > 0.8:
+        return Limit(binding="storage", explanation=f"The workers wait rather than compute: {figures}.")
+    if busy > 0.8:
+        return Limit(binding="workers", explanation=f"The workers are busy all the time, cores are left: {figures}.")
+    return Limit(binding="unknown", explanation=f"Neither workers nor cores are used up, yet the loop waits: {figures}.")
+
+
+def _capacity(evidence: Evidence) -> float:
+    """Batches per second that the workers could make if the loop took them at once, as their clocks say."""
+    fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
+    if not fetch:
+        return 0.0
+    cores = float(evidence.recording.environment.get("cores_available", 1))
+    return min(max(1, evidence.loader.num_workers) / fetch, cores / cpu if cpu else math.inf)
+
+
+def _sentence(
+    evidence: Evidence, bound: str, culprits: Sequence[Culprit], headroom: Estimate, time: WallTime
+) -> str:
+    base, top = evidence.rates["none"], evidence.rates[evidence.ceiling_id]
+    reach = f"the loop reaches {base.value:.3g} of a possible {top.value:.3g} steps/s"
+    if bound == "input":
+        return f"Input-bound: {reach}.{_first_culprit(culprits)}"
+    if bound == "start":
+        return f"Start-bound: {time.start:.0%} of an epoch goes into starting iterators, before the first batch.{_first_culprit(culprits)}"
+    if bound == "step":
+        spare = _capacity(evidence)
+        room = f" The workers could make {spare / base.value:.1f} times as many batches." if spare > base.value else ""
+        return f"Step-bound: {reach}; feeding it faster would gain nothing.{room}{_first_culprit(culprits)}"
+    return (
+        f"Unresolved: {reach}, a ratio of {headroom.value:.2f} that may be {headroom.low:.2f} or {headroom.high:.2f}. "
+        "A larger --budget narrows it."
+    )
+
+
+def _first_culprit(culprits: Sequence[Culprit]) -> str:
+    if not culprits:
+        return ""
+    first = culprits[0]
+    place = f" ({_short(first.source)})" if first.source else ""
+    return f" {first.name}{place} holds it back most: without it the loop would run {first.gain.value:.2f} times as fast."
+
+
+def _short(source: str) -> str:
+    return source.replace("\\", "/").rpartition("/")[2]
+
+
+def _environment(recording: Recording) -> dict[str, object]:
+    found: dict[str, object] = dict(recording.environment)
+    loader = recording.loader
+    if loader is not None:
+        found["loader"] = (
+            f"{loader.name} batch_size={loader.batch_size} num_workers={loader.num_workers} "
+            f"prefetch_factor={loader.prefetch_factor} pin_memory={loader.pin_memory} start_method={loader.start_method}"
+        )
+    found["steps"] = recording.steps_total
+    found["seconds"] = round(recording.span_ns / 1e9, 1)
+    return found
+
+
+# --- Doubts -----------------------------------------------------------------------------------------------------------
+
+
+def _caveats(
+    evidence: Evidence, headroom: Estimate, bound: str, culprits: Sequence[Culprit]
+) -> tuple[Caveat, ...]:
+    found = [Caveat(id=note.id, sentence=note.sentence, about="ladder") for note in evidence.recording.notes]
+    found += _doubt_rounds(evidence) + _doubt_drift(evidence) + _doubt_accounting(evidence, culprits)
+    if not evidence.recording.has_device:
+        found.append(
+            Caveat(
+                id="no-accelerator", about="ladder",
+                sentence="No accelerator was in use: the ceiling is the loop fed from host memory, and the step is what the CPU does.",
+            )
+        )  # fmt: skip
+    if evidence.loader.kind != "map":
+        found.append(
+            Caveat(
+                id="outer-rungs-only", about="ladder",
+                sentence="The data set is not indexed, so only the outer rungs were measured.",
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _doubt_rounds(evidence: Evidence) -> list[Caveat]:
+    rounds = len(evidence.of("none"))
+    if rounds >= 3:
+        return []
+    return [
+        Caveat(id="few-rounds", sentence=f"Only {rounds} round{'s' if rounds != 1 else ''} fitted into the budget; intervals rest on little.")
+    ]
+
+
+def _doubt_drift(evidence: Evidence) -> list[Caveat]:
+    rates = [estimate.rate(block) for block in evidence.of("none")]
+    half = len(rates) // 2
+    if half < 2:
+        return []
+    early, late = estimate.mean(rates[:half]), estimate.mean(rates[-half:])
+    if 0.8 < late / early < 1.25:
+        return []
+    word = "slower" if late < early else "faster"
+    return [
+        Caveat(id="drift", sentence=f"The untouched loop became {word} during the run ({early:.3g} to {late:.3g} steps/s).")
+    ]
+
+
+def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[Caveat]:
+    """Does the first culprit's measured gain fit its share of the workers' time?"""
+    if not culprits:
+        return []
+    stage = _find(evidence.recording.stages, culprits[0].stage)
+    most = evidence.contrast(evidence.ceiling_id, "none")
+    if stage is None or not stage.wall_ns or most is None or evidence.wait_fraction("none") < 0.2:
+        return []
+    expected = min(most.value, 1 / max(0.02, 1 - _share(evidence, stage)))
+    gain = culprits[0].gain
+    if gain.low / 1.3 <= expected <= gain.high * 1.3:
+        return []
+    return [
+        Caveat(
+            id="evidence-disagrees", about=stage.id,
+            sentence=(
+                f"By its share of a sample's time {stage.name} should gain {expected:.2f}, but removing it gained "
+                f"{gain.value:.2f}: something beside it binds."
+            ),
+        )
+    ]  # fmt: skip
+
+
+def _unresolved(recording: Recording, rates: dict[str, Estimate]) -> Report:
+    reason = "no loader was iterated" if recording.loader is None else "too few steps were seen to compare rungs"
+    return Report(
+        verdict=Verdict(bound="unresolved", sentence=f"Unresolved: {reason}."),
+        baseline=rates.get("none"),
+        ceiling=rates.get("device") or rates.get("host"),
+        time=WallTime(steady=1.0, start=0.0, other_loaders=0.0),
+        rungs=_rung_results(recording, rates),
+        caveats=(Caveat(id="too-few-steps", sentence=f"{reason[0].upper()}{reason[1:]}."),),
+        environment=_environment(recording),
+        command=recording.command,
+    )

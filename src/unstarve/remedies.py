@@ -1,0 +1,163 @@
+"""Remedies: functions from evidence to a finding, in a tuple. Pure; trials are made by the experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unstarve.recording import Loader, Recording
+from unstarve.report import Culprit, Remedy, Report
+
+Rule = Callable[[Recording, Report, Culprit], "Remedy | None"]
+
+
+def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
+    """What to change, in the order of the culprits."""
+    found: dict[str, Remedy] = {}
+    for culprit in report.verdict.culprits:
+        for rule in _RULES:
+            remedy = rule(recording, report, culprit)
+            if remedy is not None:
+                found.setdefault(remedy.id, remedy)
+    return tuple(found.values())
+
+
+def _loader(recording: Recording) -> Loader:
+    assert recording.loader is not None
+    return recording.loader
+
+
+def _cores(recording: Recording) -> int:
+    return int(float(recording.environment.get("cores_available", 1)))
+
+
+def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.kind != "workers":
+        return None
+    number = max(2, _cores(recording))
+    return Remedy(
+        id="workers",
+        advice=f"Let {number} worker processes load in parallel with the step.",
+        patch=f"DataLoader(..., num_workers={number}, persistent_workers=True)",
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.resource != "wait" or culprit.kind not in ("read", "code", "decode"):
+        return None
+    return Remedy(
+        id="concurrent-reads",
+        advice=(
+            "The stage waits without using a core: overlap the waits. Read the samples of a batch in a thread pool "
+            "inside `__getitems__`, raise num_workers beyond the number of cores, or move the data to faster storage."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.resource == "wait" or culprit.kind not in ("transform", "code", "decode", "read"):
+        return None
+    return Remedy(
+        id=f"cheaper:{culprit.stage}",
+        advice=(
+            f"Make `{culprit.text or culprit.name}` cheaper: do less (work on the crop, not the whole), do it in a "
+            "vectorised or compiled way, do it once and store the result if it is the same every epoch, or do it on the device."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _batched_fetch(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.kind != "collate":
+        return None
+    return Remedy(
+        id="batched-fetch",
+        advice=(
+            "Collation binds: build batches from arrays instead of single samples (`__getitems__`, or indexing a tensor "
+            "with the whole batch), and hand over few large tensors."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _lighter_transport(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.kind != "ipc":
+        return None
+    return Remedy(
+        id="lighter-transport",
+        advice=(
+            "Sending batches from the workers binds: send fewer and smaller tensors (pack small ones into one, clone views "
+            "of large storages, keep bytes as uint8 until they are on the device)."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _overlapped_copy(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.kind != "copy":
+        return None
+    return Remedy(
+        id="overlapped-copy",
+        advice="Pin the batches and copy them without blocking, send uint8 and convert on the device, or prefetch on a side stream.",
+        patch="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.kind != "worker-start":
+        return None
+    if "every step" in culprit.name:
+        return Remedy(
+            id="one-iterator",
+            advice="Make one iterator and take batches from it, instead of calling iter() for every step.",
+            predicted_gain=culprit.gain,
+            about=culprit.stage,
+        )
+    if _loader(recording).persistent_workers or not _loader(recording).num_workers:
+        return None
+    return Remedy(
+        id="persistent-workers",
+        advice="Keep the workers over epochs.",
+        patch="DataLoader(..., persistent_workers=True)",
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _fewer_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.kind != "cpu":
+        return None
+    return Remedy(
+        id="leave-cores-to-the-step",
+        advice="The workers take cores from the loop body: use fewer workers, or make the transforms cheaper.",
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.kind != "step-host":
+        return None
+    return Remedy(
+        id="leaner-body",
+        advice=(
+            "The loop body computes on the host between waits for the device: vectorise metrics and losses, log less "
+            "often, and read results from the device once in a while, not every step."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+_RULES: tuple[Rule, ...] = (
+    _more_workers, _concurrent_reads, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy,
+    _keep_workers, _fewer_workers, _leaner_body,
+)  # fmt: skip

@@ -1,0 +1,126 @@
+"""Running a user's script in this process as `python SCRIPT` would.
+
+The script becomes the real `__main__` module, with its own file and specification, so that the guard, pickling of
+classes defined in it, and worker processes started by spawn or forkserver behave as without us.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstarve.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A program to run."""
+
+    code: types.CodeType
+    """Its compiled source."""
+    module: types.ModuleType
+    """What will be `__main__`."""
+    arguments: tuple[str, ...]
+    """`sys.argv`, its own name first."""
+    path_entry: str
+    """What `sys.path[0]` shall be."""
+
+
+def from_file(path: str, arguments: Sequence[str]) -> Script:
+    """The program in the file `path`.
+
+    Raises:
+        UsageError: there is no such file, or it cannot be read.
+        SyntaxError: it is not Python; shown as Python would.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "__main__.py"
+    if not file.is_file():
+        raise UsageError(f"No script {path!r} here: expected a Python file (working directory {os.getcwd()}).")
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"The script {path!r} cannot be read: {error.strerror}.") from None
+    module = types.ModuleType("__main__")
+    module.__file__ = str(file)
+    module.__dict__["__builtins__"] = __builtins__
+    module.__dict__["__spec__"] = None
+    module.__dict__["__cached__"] = None
+    code = compile(source, str(file), "exec", dont_inherit=True)
+    return Script(code, module, (path, *arguments), str(file.resolve().parent))
+
+
+def from_module(name: str, arguments: Sequence[str]) -> Script:
+    """The program that `python -m name` would run.
+
+    Raises:
+        UsageError: there is no such module, or it cannot be run.
+    """
+    sys.path.insert(0, os.getcwd())
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"The module {name!r} cannot be found: {error}.") from None
+    finally:
+        sys.path.pop(0)
+    code = spec.loader.get_code(spec.name) if spec is not None and hasattr(spec.loader, "get_code") else None
+    if spec is None or code is None or spec.origin is None:
+        raise UsageError(f"There is no module {name!r} that can be run with -m (working directory {os.getcwd()}).")
+    module = types.ModuleType("__main__")
+    module.__file__ = spec.origin
+    module.__spec__ = spec
+    module.__package__ = spec.parent
+    module.__loader__ = spec.loader
+    module.__dict__["__builtins__"] = __builtins__
+    return Script(code, module, (spec.origin, *arguments), os.getcwd())
+
+
+def execute(script: Script) -> None:
+    """Run the program as `__main__`; whatever it raises comes through."""
+    sys.argv = list(script.arguments)
+    if sys.path:
+        sys.path[0] = script.path_entry
+    else:
+        sys.path.insert(0, script.path_entry)
+    sys.modules["__main__"] = script.module
+    exec(script.code, script.module.__dict__)
+
+
+def show_exception(error: BaseException) -> None:
+    """Print the traceback as Python would have, without frames of this package."""
+    _strip(error, set())
+    traceback.print_exception(type(error), error, error.__traceback__)
+
+
+def _strip(error: BaseException | None, seen: set[int]) -> None:
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    error.__traceback__ = user_part(error.__traceback__)
+    _strip(error.__cause__, seen)
+    _strip(error.__context__, seen)
+
+
+def user_part(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback without frames of this package."""
+    if trace is None:
+        return None
+    rest = user_part(trace.tb_next)
+    if is_package_file(trace.tb_frame.f_code.co_filename):
+        return rest
+    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+
+
+def is_package_file(filename: str) -> bool:
+    """Whether the file belongs to this package and not to its demonstration."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    return filename.startswith(package + os.sep) and not filename.startswith(os.path.join(package, "demo") + os.sep)
