@@ -24,9 +24,17 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
-    from unstarve.api import diagnose, load, probe, stage, watch
-    from unstarve.errors import FormatError, MeasurementError, UnstarveError, UsageError
-    from unstarve.report import Estimate, Report
+    from unstarve.api import diagnose as diagnose
+    from unstarve.api import load as load
+    from unstarve.api import probe as probe
+    from unstarve.api import stage as stage
+    from unstarve.api import watch as watch
+    from unstarve.errors import FormatError as FormatError
+    from unstarve.errors import MeasurementError as MeasurementError
+    from unstarve.errors import UnstarveError as UnstarveError
+    from unstarve.errors import UsageError as UsageError
+    from unstarve.report import Estimate as Estimate
+    from unstarve.report import Report as Report
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -58,13 +57,27 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
 @click.option("--save", "save_path", metavar="PATH", help="Keep the recording, for `unstarve show` and `compare`.")
-@click.option("--budget", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS", help="Time to spend.")
+@click.option(
+    "--budget", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS", help="Time to spend."
+)
 @click.option("--full", is_flag=True, help="Measure every rung, whatever the first rounds say.")
 @click.option("--depth", type=click.IntRange(min=0), default=4, show_default=True, help="Levels of calls to look into.")
 @click.option("--loader", metavar="N|NAME", help="The loader to diagnose, if the script has several.")
-@click.option("--simulate-step", type=click.FloatRange(min=0), metavar="MS", help="Feed a simulated accelerator instead of the script's loop.")
+@click.option(
+    "--simulate-step",
+    type=click.FloatRange(min=0),
+    metavar="MS",
+    help="Feed a simulated accelerator instead of the script's loop.",
+)
 @click.option("--continue", "go_on", is_flag=True, help="Let the script run on, untouched, after the diagnosis.")
-@click.option("--patience", type=click.FloatRange(min=1), default=180.0, show_default=True, metavar="SECONDS", help="Longest wait for one batch.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=1),
+    default=180.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest wait for one batch.",
+)
 @_output_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
@@ -213,7 +226,11 @@ def _deliver(recording: Any, report: Report, output: Output) -> None:
         return
     width, color = _width(), sys.stdout.isatty()
     click.echo(render(report, width=width, color=color), nl=False, color=color)
-    kept = [f"{what} {path}" for what, path in (("recording", output.save), ("page", output.html), ("JSON", output.json)) if path]
+    kept = [
+        f"{what} {path}"
+        for what, path in (("recording", output.save), ("page", output.html), ("JSON", output.json))
+        if path
+    ]
     if kept:
         click.echo(f"Written: {', '.join(kept)}.")
     else:
@@ -240,7 +257,10 @@ def _gate(report: Report, output: Output) -> int:
     cost = 100 * (1 - 1 / report.headroom.value)
     if cost <= output.fail_above:
         return VERDICT
-    click.echo(f"unstarve: input costs {cost:.1f} % of the loop's time, more than the {output.fail_above:g} % allowed.", err=True)
+    click.echo(
+        f"unstarve: input costs {cost:.1f} % of the loop's time, more than the {output.fail_above:g} % allowed.",
+        err=True,
+    )
     return GATE
 
 
@@ -266,6 +286,38 @@ def show(file: str, json_path: str | None, html_path: str | None, fail_above: fl
     output = Output(json=json_path, html=html_path, save=None, fail_above=fail_above, quiet=quiet)
     _deliver(recording, report, output)
     _leave(_gate(report, output))
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
+@_output_options
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
+def watch(
+    module: str | None,
+    json_path: str | None,
+    html_path: str | None,
+    fail_above: float | None,
+    quiet: bool,
+    arguments: tuple[str, ...],
+) -> None:
+    """Clock the loop of SCRIPT to its end, changing nothing: where each step's time goes."""
+    script = _script(module, arguments)
+    _require_torch()
+    from unstarve.judge import account
+    from unstarve.measure.engine import Engine
+
+    command = shlex.join(["unstarve", "watch", *(["-m", module] if module else []), *arguments])
+    engine = Engine(command=command, passive=True)
+    ending = _execute(script, engine, None)
+    recording = engine.recording()
+    report = account(recording)
+    if ending.failed:
+        click.echo("unstarve: the script failed; this is its own error, shown unchanged.", err=True)
+        _leave(SCRIPT_FAILED)
+    if not any(start.batches for start in recording.starts):
+        raise MeasurementError(f"no verdict: {_why_none(engine, ending)}")
+    _deliver(recording, report, Output(json=json_path, html=html_path, save=None, fail_above=fail_above, quiet=quiet))
+    _leave(VERDICT)
 
 
 @cli.command()

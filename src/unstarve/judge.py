@@ -18,6 +18,10 @@ from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult
 THRESHOLD = 0.05
 """Share of the loop's time that input may cost before the loop is called input-bound."""
 
+NEAR = 2.0
+"""Up to so many times the threshold, a headroom that is not shown to exceed it counts as none: nothing is proven that
+would be worth mending, and a caveat says what input may cost."""
+
 WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
 
@@ -81,9 +85,7 @@ def judge(recording: Recording, *, threshold: float = THRESHOLD) -> Report:
     blocks = tuple(_without_copies(block, recording) for block in recording.blocks)
     rates = estimate.rates(blocks)
     ceiling = "device" if "device" in rates else "host"
-    evidence = Evidence(
-        recording=recording, blocks=blocks, rates=rates, ceiling_id=ceiling, threshold=threshold
-    )
+    evidence = Evidence(recording=recording, blocks=blocks, rates=rates, ceiling_id=ceiling, threshold=threshold)
     if recording.loader is None or "none" not in rates or ceiling not in rates:
         return _unresolved(recording, rates)
     headroom = evidence.contrast(ceiling, "none")
@@ -130,6 +132,38 @@ def _without_copies(block: Block, recording: Recording) -> Block:
     return replace(block, end_ns=max(block.start_ns + 1, block.end_ns - int(saved)))
 
 
+def account(recording: Recording) -> Report:
+    """The report on a loop that was only watched: where its time went, with no claim about what mending would gain."""
+    starts = [start for start in recording.starts if start.batches]
+    if not starts:
+        return _unresolved(recording, {})
+    main = max(starts, key=lambda start: start.batches)
+    ours = [start for start in starts if start.loader == main.loader]
+    total = sum(start.ended_ns - start.created_ns for start in ours)
+    first = sum(start.construct_ns + start.first_wait_ns for start in ours)
+    waits = sum(start.wait_ns - start.first_wait_ns for start in ours)
+    others = sum(start.ended_ns - start.created_ns for start in starts if start.loader != main.loader)
+    whole = max(1, total + others)
+    waiting = waits / max(1, total - first)
+    steps = sum(start.batches for start in ours)
+    bound = "start" if first > 0.5 * total else "input" if waiting > THRESHOLD else "step"
+    sentence = (
+        f"Watched, not tried: of {total / 1e9:.1f} s in the loop, {waits / max(1, total):.0%} went into waiting for "
+        f"batches and {first / max(1, total):.0%} into starting iterators ({steps} steps)."
+    )
+    return Report(
+        verdict=Verdict(bound=bound, sentence=sentence),
+        baseline=None,
+        ceiling=None,
+        time=WallTime(steady=(total - first) / whole, start=first / whole, other_loaders=others / whole),
+        caveats=(
+            Caveat(id="passive", sentence="Nothing was served from cache: `unstarve run` tells what mending gains."),
+        ),
+        environment=_environment(recording),
+        command=recording.command,
+    )
+
+
 # --- Time -------------------------------------------------------------------------------------------------------------
 
 
@@ -171,10 +205,8 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
         return "start"
     if headroom.low > edge:
         return "input"
-    if headroom.high < edge or (headroom.value < edge and headroom.high < 1 + 3 * evidence.threshold):
+    if headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
         return "step"
-    if headroom.value > edge and headroom.low > 1 and evidence.wait_fraction("none") > evidence.threshold:
-        return "input"
     return "unresolved"
 
 
@@ -190,7 +222,7 @@ def _culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, 
         return tuple(_copy(evidence, time) + _step_host(evidence, time))
     if bound == "unresolved":
         return ()
-    rules: tuple[Rule, ...] = (_knocked_out, _whole_dataset, _fixed, _copy, _too_few_workers, _contention)
+    rules: tuple[Rule, ...] = (_knocked_out, _whole_dataset, _fixed, _copy, _too_few_workers, _threads, _contention)
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and culprit.gain.low > 1.0]
     ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(culprit))
@@ -215,15 +247,16 @@ def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
 
 def _stage_culprit(evidence: Evidence, stage: Stage, gain: Estimate) -> Culprit:
     share = _share(evidence, stage)
+    place = _hottest(evidence, stage)
     return Culprit(
         stage=stage.id,
         kind=stage.kind,
         name=stage.name,
-        source=stage.source,
-        text=stage.text,
-        resource=_resource(stage),
+        source=place.source,
+        text=place.text,
+        resource=_resource(place),
         gain=gain,
-        path=_path(evidence, stage),
+        path=_path(evidence, place),
         evidence=(
             f"With only this stage served from cache the loop runs {gain.value:.2f} times as fast; it takes "
             f"{share:.0%} of a sample's time ({_ms(stage):.2f} ms, n={len(stage.wall_ns)})."
@@ -310,10 +343,29 @@ def _too_few_workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]  # fmt: skip
 
 
+def _threads(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Tried in the loop: torch on one thread in the loop's own process, so that it does not fight with the workers."""
+    gain = evidence.contrast("trial:threads", "none")
+    if gain is None or gain.low < 1 + evidence.threshold:
+        return []
+    threads = evidence.recording.environment.get("torch_threads")
+    return [
+        Culprit(
+            stage="threads",
+            kind="cpu",
+            name=f"torch on {threads} threads beside the workers",
+            source=evidence.loader.source,
+            resource="cpu",
+            gain=gain,
+            evidence=f"With torch on one thread in the loop's process it runs {gain.value:.2f} times as fast (tried).",
+        )
+    ]
+
+
 def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """The loop hardly waits, yet runs faster when the workers rest: they take the cores that the step needs."""
-    gain = evidence.contrast(evidence.ceiling_id, "none")
-    if gain is None or evidence.wait_fraction("none") > 0.3 * (1 - 1 / gain.value) or evidence.loader.num_workers == 0:
+    gain = evidence.contrast("host", "none")
+    if gain is None or gain.low < 1 + evidence.threshold or evidence.wait_fraction("none") > 0.3 * (1 - 1 / gain.value) or evidence.loader.num_workers == 0:
         return []
     return [
         Culprit(
@@ -368,11 +420,16 @@ def _by_accounting(evidence: Evidence) -> list[Culprit]:
     stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
     leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
     gain = evidence.contrast(evidence.ceiling_id, "none")
-    if not leaves or gain is None:
+    if not leaves or gain is None or gain.low < 1 + 3 * evidence.threshold:
         return []
     stage = max(leaves, key=_ms)
     culprit = _stage_culprit(evidence, stage, gain)
-    return [replace(culprit, evidence=f"It takes most of a sample's time ({_share(evidence, stage):.0%}); removing it alone was not shown to help.")]
+    return [
+        replace(
+            culprit,
+            evidence=f"It takes most of a sample's time ({_share(evidence, stage):.0%}); removing it alone was not shown to help.",
+        )
+    ]
 
 
 def _capped(evidence: Evidence, gain: Estimate) -> Estimate:
@@ -381,6 +438,17 @@ def _capped(evidence: Evidence, gain: Estimate) -> Estimate:
     if most is None or gain.value <= most.value:
         return gain
     return Estimate(value=most.value, low=min(gain.low, most.value), high=max(gain.high, most.value))
+
+
+def _hottest(evidence: Evidence, stage: Stage) -> Stage:
+    """The statement inside the stage that takes most of its time; the stage itself where none dominates."""
+    inner = [other for other in evidence.recording.stages if other.parent == stage.id and other.source]
+    if not inner:
+        return stage
+    hottest = max(inner, key=_ms)
+    if _ms(hottest) < 0.4 * _ms(stage):
+        return stage
+    return _hottest(evidence, hottest)
 
 
 def _resource(stage: Stage) -> str:
@@ -430,7 +498,7 @@ def _rungs(evidence: Evidence) -> tuple[RungResult, ...]:
 def _rung_results(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
     return tuple(
         RungResult(id=rung.id, label=rung.label, after=rung.after, kind=rung.kind, steps_per_s=rates[rung.id])
-        for rung in recording.rungs
+        for rung in sorted(recording.rungs, key=lambda rung: (rung.order < 0, max(0, rung.order)))
         if rung.id in rates
     )
 
@@ -490,7 +558,9 @@ def _limit(evidence: Evidence, bound: str) -> Limit:
         return Limit(binding="storage", explanation=f"The workers wait rather than compute: {figures}.")
     if busy > 0.8:
         return Limit(binding="workers", explanation=f"The workers are busy all the time, cores are left: {figures}.")
-    return Limit(binding="unknown", explanation=f"Neither workers nor cores are used up, yet the loop waits: {figures}.")
+    return Limit(
+        binding="unknown", explanation=f"Neither workers nor cores are used up, yet the loop waits: {figures}."
+    )
 
 
 def _capacity(evidence: Evidence) -> float:
@@ -502,9 +572,7 @@ def _capacity(evidence: Evidence) -> float:
     return min(max(1, evidence.loader.num_workers) / fetch, cores / cpu if cpu else math.inf)
 
 
-def _sentence(
-    evidence: Evidence, bound: str, culprits: Sequence[Culprit], headroom: Estimate, time: WallTime
-) -> str:
+def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headroom: Estimate, time: WallTime) -> str:
     base, top = evidence.rates["none"], evidence.rates[evidence.ceiling_id]
     reach = f"the loop reaches {base.value:.3g} of a possible {top.value:.3g} steps/s"
     if bound == "input":
@@ -526,7 +594,9 @@ def _first_culprit(culprits: Sequence[Culprit]) -> str:
         return ""
     first = culprits[0]
     place = f" ({_short(first.source)})" if first.source else ""
-    return f" {first.name}{place} holds it back most: without it the loop would run {first.gain.value:.2f} times as fast."
+    return (
+        f" {first.name}{place} holds it back most: without it the loop would run {first.gain.value:.2f} times as fast."
+    )
 
 
 def _short(source: str) -> str:
@@ -549,11 +619,14 @@ def _environment(recording: Recording) -> dict[str, object]:
 # --- Doubts -----------------------------------------------------------------------------------------------------------
 
 
-def _caveats(
-    evidence: Evidence, headroom: Estimate, bound: str, culprits: Sequence[Culprit]
-) -> tuple[Caveat, ...]:
+def _caveats(evidence: Evidence, headroom: Estimate, bound: str, culprits: Sequence[Culprit]) -> tuple[Caveat, ...]:
     found = [Caveat(id=note.id, sentence=note.sentence, about="ladder") for note in evidence.recording.notes]
-    found += _doubt_rounds(evidence) + _doubt_drift(evidence) + _doubt_accounting(evidence, culprits)
+    found += (
+        _doubt_threshold(evidence, headroom, bound)
+        + _doubt_rounds(evidence)
+        + _doubt_drift(evidence)
+        + _doubt_accounting(evidence, culprits)
+    )
     if not evidence.recording.has_device:
         found.append(
             Caveat(
@@ -571,12 +644,25 @@ def _caveats(
     return tuple(found)
 
 
+def _doubt_threshold(evidence: Evidence, headroom: Estimate, bound: str) -> list[Caveat]:
+    if bound != "step" or headroom.high < 1 + evidence.threshold:
+        return []
+    least, most = max(0.0, 1 - 1 / headroom.low), 1 - 1 / headroom.high
+    sentence = (
+        f"Input may cost between {least:.0%} and {most:.0%} of the loop's time; no single stage was shown to matter."
+    )
+    return [Caveat(id="near-threshold", sentence=sentence)]
+
+
 def _doubt_rounds(evidence: Evidence) -> list[Caveat]:
     rounds = len(evidence.of("none"))
     if rounds >= 3:
         return []
     return [
-        Caveat(id="few-rounds", sentence=f"Only {rounds} round{'s' if rounds != 1 else ''} fitted into the budget; intervals rest on little.")
+        Caveat(
+            id="few-rounds",
+            sentence=f"Only {rounds} round{'s' if rounds != 1 else ''} fitted into the budget; intervals rest on little.",
+        )
     ]
 
 
@@ -590,7 +676,9 @@ def _doubt_drift(evidence: Evidence) -> list[Caveat]:
         return []
     word = "slower" if late < early else "faster"
     return [
-        Caveat(id="drift", sentence=f"The untouched loop became {word} during the run ({early:.3g} to {late:.3g} steps/s).")
+        Caveat(
+            id="drift", sentence=f"The untouched loop became {word} during the run ({early:.3g} to {late:.3g} steps/s)."
+        )
     ]
 
 

@@ -29,7 +29,7 @@ class Rung:
     label: str
     """How a person reads it: "batch cached on the device"."""
     kind: str
-    """`device`, `host`, `collated`, `samples`, `cut`, `none`, `knockout` or `control`."""
+    """`device`, `host`, `collated`, `samples`, `cut`, `none`, `knockout`, `control` or `trial`."""
     after: str | None = None
     """Stage whose output is the first that is served from cache; None where no stage is."""
     order: int = 0
@@ -231,7 +231,11 @@ def from_json(data: Any, where: str = "the data") -> Recording:
     """
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA:
-        hint = " It is a report; pass the file written by --save instead." if str(found).startswith("unstarve.report/") else ""
+        hint = (
+            " It is a report; pass the file written by --save instead."
+            if str(found).startswith("unstarve.report/")
+            else ""
+        )
         raise FormatError(f"{where} has the schema {found!r}, expected {SCHEMA!r}.{hint}")
     try:
         return _build(Recording, data)
@@ -241,7 +245,7 @@ def from_json(data: Any, where: str = "the data") -> Recording:
 
 def _build(kind: Any, value: Any) -> Any:
     """`value` as the annotated type `kind`: dataclasses from dicts, tuples from lists, the rest checked and as it is."""
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return kind(**{name: _build(hints[name], item) for name, item in value.items() if name in hints})
     origin = typing.get_origin(kind)

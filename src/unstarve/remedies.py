@@ -132,8 +132,20 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
     )
 
 
+def _one_thread(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.stage != "threads":
+        return None
+    return Remedy(
+        id="one-thread",
+        advice="Threads of torch in the loop's process and the workers fight for the cores: give torch fewer threads.",
+        patch="torch.set_num_threads(1)  # or OMP_NUM_THREADS=1",
+        measured_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
 def _fewer_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.kind != "cpu":
+    if culprit.stage != "cpu":
         return None
     return Remedy(
         id="leave-cores-to-the-step",
@@ -159,5 +171,5 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 _RULES: tuple[Rule, ...] = (
     _more_workers, _concurrent_reads, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy,
-    _keep_workers, _fewer_workers, _leaner_body,
+    _keep_workers, _one_thread, _fewer_workers, _leaner_body,
 )  # fmt: skip

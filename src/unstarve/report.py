@@ -100,7 +100,7 @@ class RungResult:
     steps_per_s: Estimate
     """Steps of the loop per second under this rung."""
     kind: str = "cut"
-    """`device`, `host`, `collated`, `samples`, `cut`, `none`, `knockout` or `control`."""
+    """`device`, `host`, `collated`, `samples`, `cut`, `none`, `knockout`, `control` or `trial`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

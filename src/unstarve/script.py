@@ -72,7 +72,8 @@ def from_module(name: str, arguments: Sequence[str]) -> Script:
         raise UsageError(f"The module {name!r} cannot be found: {error}.") from None
     finally:
         sys.path.pop(0)
-    code = spec.loader.get_code(spec.name) if spec is not None and hasattr(spec.loader, "get_code") else None
+    find_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+    code = find_code(spec.name) if spec is not None and find_code is not None else None
     if spec is None or code is None or spec.origin is None:
         raise UsageError(f"There is no module {name!r} that can be run with -m (working directory {os.getcwd()}).")
     module = types.ModuleType("__main__")

@@ -164,6 +164,8 @@ class Engine:
         self._cached_out: tuple[Any, tuple[int, ...]] | None = None
         self._device: device.Device | None = None
         self._last_generation = 0
+        self._given: Give | None = None
+        self._is_disturbed = False
 
     # The hook ------------------------------------------------------------------------------------
 
@@ -223,9 +225,11 @@ class Engine:
         if session.fleet is None:
             session.fleet = Fleet(
                 session.loader, make_iterator, board=session.board, patience_s=self._patience_s,
-                is_endless=session.length is not None and not self._passive,
+                can_repeat=session.length is not None,
             )  # fmt: skip
             session.fleet_number += 1
+            if session is self.target and not self.options.only_baseline:
+                session.fleet.repeat()
             session.fleet.start()
         elif not session.fleet.is_endless:
             session.fleet.start()
@@ -271,9 +275,8 @@ class Engine:
             return self._after_the_end(session)
         if session.current is not iterator:
             raise StopIteration
-        if session.length is not None and session.delivered >= session.length and session.fleet is not None:
-            if session.fleet.is_endless:
-                raise StopIteration
+        if self._is_epoch_over(session):
+            raise StopIteration
         self._consider(session)
         step = self._end_step(session, now)
         batch, telemetry = self._batch(session, step)
@@ -281,15 +284,24 @@ class Engine:
         self._account(session, now, delivered, telemetry)
         return batch
 
+    def _is_epoch_over(self, session: Session) -> bool:
+        """Whether the loop has had as many batches as the loader promised; a fleet that repeats would give more."""
+        is_endless = session.fleet is not None and session.fleet.is_endless
+        return is_endless and session.length is not None and session.delivered >= session.length
+
     def _batch(self, session: Session, step: Step | None) -> tuple[Any, Telemetry | None]:
         if session is not self.target or self._program is None:
             return self._pull(session)
-        try:
-            give = next(self._program) if step is None else self._program.send(step)
-        except StopIteration:
-            self._finish()
-            return self._after_the_end(session), None
-        return self._provide(session, give)
+        self._is_disturbed = self._given is not None  # the epoch ended before the batch that was asked for
+        if self._given is None:
+            try:
+                self._given = next(self._program) if step is None else self._program.send(step)
+            except StopIteration:
+                self._finish()
+                return self._after_the_end(session), None
+        found = self._provide(session, self._given)
+        self._given = None
+        return found
 
     def _provide(self, session: Session, give: Give) -> tuple[Any, Telemetry | None]:
         self.serving = give.source
@@ -323,7 +335,7 @@ class Engine:
             self._steps_total += 1
         if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
             session.with_gradients += 1
-        session.pending = _Pending(delivered, wait, telemetry)
+        session.pending = _Pending(delivered, wait, telemetry, is_whole=not self._is_disturbed)
 
     def _end_step(self, session: Session, now: int) -> Step | None:
         pending, session.pending = session.pending, None
@@ -332,7 +344,9 @@ class Engine:
         body = now - pending.delivered_ns
         session.spent_ns += pending.wait_ns + body
         self._check_cached()
-        return Step(pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry)
+        return Step(
+            pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
+        )
 
     def _is_undisturbed(self, session: Session, pending: _Pending) -> bool:
         return all(
@@ -342,7 +356,7 @@ class Engine:
 
     def _after_the_end(self, session: Session) -> Any:
         if not self._stop:
-            if session.length is not None and session.delivered >= session.length:
+            if self._is_epoch_over(session):
                 raise StopIteration
             session.delivered += 1
             return self._pull_plain(session)
@@ -371,6 +385,8 @@ class Engine:
         if wanted:
             self.target = session
             session.pending = None
+            if session.fleet is not None and not self.options.only_baseline:
+                session.fleet.repeat()
             self._program = experiment.program(_Bench(self, session), self.options)
 
     def _finish(self) -> None:
@@ -391,7 +407,8 @@ class Engine:
         generation = session.board.write({"mode": "run"}) if session.fleet is not None else 0
         for _ in range(HOST_BATCHES):
             batch, telemetry = self._pull(session)
-            while telemetry is not None and telemetry.generation != generation and session.fleet.is_endless:
+            is_endless = session.fleet is not None and session.fleet.is_endless
+            while is_endless and telemetry is not None and telemetry.generation != generation:
                 batch, telemetry = self._pull(session)
             self._host.append(batch)
             total += values.size_bytes(batch)
@@ -409,7 +426,9 @@ class Engine:
         item = pool[self._next_cached % len(pool)]
         self._next_cached += 1
         if self._copies_cached:
-            return values.rewrap(item, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else values.snapshot(leaf))
+            return values.rewrap(
+                item, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else values.snapshot(leaf)
+            )
         self._cached_out = (item, values.versions(item))
         return values.rewrap(item, lambda leaf: leaf)
 
@@ -422,7 +441,10 @@ class Engine:
         if values.versions(item) != versions:
             self._copies_cached = True
             self.note(
-                Note(id="batch-mutated", sentence="The loop writes into its batches, so cached batches are copied before use.")
+                Note(
+                    id="batch-mutated",
+                    sentence="The loop writes into its batches, so cached batches are copied before use.",
+                )
             )
 
     # Facts ---------------------------------------------------------------------------------------
@@ -516,6 +538,7 @@ class _Bench:
         self.pool_bytes = environment.memory_bytes() // 12 // max(1, self.workers)
         collate = getattr(session.loader, "collate_fn", None)
         self.collate_name, self.collate_source = _describe_function(collate)
+        self.threads = torch.get_num_threads()
         self.clock_ns = engine.clock_ns
         self.rungs = engine.set_rungs
         self.stages = engine.set_stages
@@ -550,6 +573,12 @@ class _Bench:
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers."""
         return self._session.board.write(order)
+
+    def limit_threads(self, count: int | None) -> None:
+        """Let torch compute on so many threads in this process; None for as many as the script chose."""
+        wanted = count or self.threads
+        if torch.get_num_threads() != wanted:
+            torch.set_num_threads(wanted)
 
     def collect_batches(self) -> int:
         """Keep some batches on the host and the device."""

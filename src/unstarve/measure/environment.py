@@ -58,5 +58,3 @@ def _cgroup_quota() -> float | None:
 def memory_bytes() -> int:
     """Memory that can be used without swapping."""
     return int(psutil.virtual_memory().available)
-
-

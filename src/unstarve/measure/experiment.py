@@ -27,6 +27,7 @@ HOST = Rung(id="host", label="batch cached on the host", kind="host", order=10)
 DEVICE = Rung(id="device", label="batch cached on the device", kind="device", order=0)
 NO_COLLATE = Rung(id="knockout:collate", label="collate for free", kind="knockout", after="collate", order=-1)
 NO_TRANSPORT = Rung(id="knockout:ipc", label="transport for free", kind="knockout", after="ipc", order=-1)
+ONE_THREAD = Rung(id="trial:threads", label="torch on one thread in the loop", kind="trial", order=-1)
 NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", after="sampler", order=-1)
 
 Program = Generator["Give", "Step | None", None]
@@ -81,20 +82,25 @@ class Bench(Protocol):
 
     workers: int
     prefetch: int
-    fleet: int
     has_fleet: bool
-    has_device: bool
-    has_batches: bool
+    threads: int
     epoch_length: int | None
     pool_bytes: int
     collate_name: str
     collate_source: str | None
 
+    @property
+    def fleet(self) -> int: ...
+    @property
+    def has_device(self) -> bool: ...
+    @property
+    def has_batches(self) -> bool: ...
     def clock_ns(self) -> int: ...
     def cpu_ns(self) -> int: ...
     def synchronize(self) -> None: ...
     def issue(self, order: dict[str, Any]) -> int: ...
     def collect_batches(self) -> int: ...
+    def limit_threads(self, count: int | None) -> None: ...
     def block(self, block: Block) -> None: ...
     def rungs(self, rungs: Sequence[Rung]) -> None: ...
     def stages(self, stages: Sequence[Stage]) -> None: ...
@@ -182,7 +188,9 @@ class _Experiment:
         self._nodes = plan.nodes(self._costs(), self._sample_ns())
         self._bench.stages(self._stages())
 
-    def _watch(self, *, samples: int, skip: int, limit: int, wanted: Sequence[Address], limit_bytes: int = 0) -> Program:
+    def _watch(
+        self, *, samples: int, skip: int, limit: int, wanted: Sequence[Address], limit_bytes: int = 0
+    ) -> Program:
         self._pass += 1
         first = len(self._findings)
         self._issue(
@@ -204,7 +212,9 @@ class _Experiment:
         return self._period_ns * max(1, self._bench.workers) > 3e9
 
     def _costs(self) -> dict[Address, Any]:
-        return plan.merge([findings.costs for findings in self._findings if findings.costs][-max(1, self._bench.workers) :])
+        return plan.merge(
+            [findings.costs for findings in self._findings if findings.costs][-max(1, self._bench.workers) :]
+        )
 
     def _sample_ns(self) -> float:
         figures = [wall for findings in self._findings for wall in findings.sample_wall_ns]
@@ -217,7 +227,9 @@ class _Experiment:
         cpus = tuple(cpu for findings in samples for cpu in findings.sample_cpu_ns)
         reason = next((findings.why_whole for findings in self._findings if findings.why_whole), None)
         if not stages and walls:
-            stages.append(plan.fixed_stage("code", "dataset", wall_ns=walls, cpu_ns=cpus, samples=len(walls), why_whole=reason))
+            stages.append(
+                plan.fixed_stage("code", "dataset", wall_ns=walls, cpu_ns=cpus, samples=len(walls), why_whole=reason)
+            )
         collate_walls = tuple(wall for findings in self._findings for wall in findings.collate_wall_ns)
         collate_cpus = tuple(cpu for findings in self._findings for cpu in findings.collate_cpu_ns)
         size = max((findings.batch_size for findings in self._findings), default=1) or 1
@@ -294,10 +306,18 @@ class _Experiment:
 
     def _add_fine_rungs(self, *, all_cuts: bool) -> None:
         """Knock-outs of the suspects, and the rungs on both sides of each."""
-        chain = [node for node in plan.cuts_between(self._nodes, minimum=plan.SUSPECT_SHARE) if node.stage.id in self._addresses]
+        chain = [
+            node
+            for node in plan.cuts_between(self._nodes, minimum=plan.SUSPECT_SHARE)
+            if node.stage.id in self._addresses
+        ]
         top = [node for node in plan.suspects(self._nodes, 3) if node.stage.id in self._addresses]
         for node in top:
-            self._add(plan.knockout_rung(node.stage), "loader", {"mode": "knockout", "address": self._addresses[node.stage.id]})
+            self._add(
+                plan.knockout_rung(node.stage),
+                "loader",
+                {"mode": "knockout", "address": self._addresses[node.stage.id]},
+            )
         near = {position for position, node in enumerate(chain) for suspect in top if _is_near(node, suspect)}
         near |= {position - 1 for position in near}
         for position, node in enumerate(chain[:-1] if chain and chain[-1].is_item else chain):
@@ -340,6 +360,8 @@ class _Experiment:
         input_costs = ratio(self._ceiling_id(), NONE.id) > 1 + self._options.threshold / 2
         if not input_costs:
             return
+        if self._bench.threads > 1 and not self._bench.has_device and self._bench.workers:
+            self._add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
         if ratio(SAMPLES.id, NONE.id) > 1.03:
             self._add_fine_rungs(all_cuts=False)
         if not self._bench.workers:
@@ -362,7 +384,7 @@ class _Experiment:
         return DEVICE.id if DEVICE.id in self._rungs and DEVICE.id not in self._failed else HOST.id
 
     def _ratio(self, upper: str, lower: str) -> float:
-        rates = {}
+        rates: dict[str, list[float]] = {}
         for block in self._blocks:
             rates.setdefault(block.rung, []).append(block.steps / (block.end_ns - block.start_ns))
         if upper not in rates or lower not in rates:
@@ -394,7 +416,11 @@ class _Experiment:
                 if self._bench.has_fleet and order.get("mode") != "run":
                     yield from self._fill()
                 self._issue(order)
-            block = yield from self._measure(rung, source, number)
+            self._bench.limit_threads(order.get("threads"))
+            try:
+                block = yield from self._measure(rung, source, number)
+            finally:
+                self._bench.limit_threads(None)
             if name in self._failed:
                 del self._rungs[name]
                 return

@@ -1,7 +1,7 @@
 """One loader's workers under our control: the loader's own iterator, made from a copy of the loader with ours added.
 
 The user's loader is never changed: a shallow copy of it gets the wrapped `worker_init_fn` and, where the length of an
-epoch is known, a batch sampler that begins again at its end, so that one fleet of workers can serve several epochs.
+epoch is known, a batch sampler that can begin again at its end, so that one fleet of workers can serve several epochs.
 """
 
 from __future__ import annotations
@@ -21,23 +21,28 @@ from unstarve.measure.worker import Instruments, Tagged, Telemetry, Token, Worke
 
 
 class Endless:
-    """A sampler that starts another epoch whenever one ends, and clocks what starting it costs."""
+    """A sampler that, once allowed to, starts another epoch whenever one ends.
+
+    Until then it ends like the user's own, so that a loader that is only watched draws its random numbers, ends its
+    workers and starts its epochs exactly as without us.
+    """
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
-        self.starts_ns: list[int] = []
+        self.may_repeat = False
+        """Whether the next epoch follows by itself."""
+        self.has_ended = False
+        """Whether an epoch has ended for good before repeating was allowed."""
 
     def __iter__(self) -> Iterator[Any]:
+        self.has_ended = False
         while True:
-            before = time.perf_counter_ns()
-            is_first, is_empty = True, True
+            is_empty = True
             for item in self._sampler:
-                if is_first:
-                    self.starts_ns.append(time.perf_counter_ns() - before)
-                    is_first = False
                 is_empty = False
                 yield item
-            if is_empty:
+            if is_empty or not self.may_repeat:
+                self.has_ended = True
                 return
 
     def __len__(self) -> int:
@@ -65,13 +70,18 @@ class Fleet:
         loader: the user's loader; it is read, never changed.
         make_iterator: the loader class's own `__iter__`.
         patience_s: longest wait for a batch.
-        is_endless: let the sampler begin again, so that the caller decides where an epoch ends.
+        can_repeat: whether the sampler may be made to begin again, so that the caller decides where an epoch ends.
     """
 
     def __init__(
-        self, loader: Any, make_iterator: Callable[[Any], Any], *, board: Switchboard, patience_s: float, is_endless: bool
+        self,
+        loader: Any,
+        make_iterator: Callable[[Any], Any],
+        *,
+        board: Switchboard,
+        patience_s: float,
+        can_repeat: bool,
     ) -> None:
-        self.is_endless = is_endless
         self.sampler: Endless | None = None
         self._patience_s = patience_s
         self.is_persistent = bool(loader.persistent_workers and loader.num_workers)
@@ -79,7 +89,7 @@ class Fleet:
         self._clone.__dict__.update(loader.__dict__)
         self._clone.__dict__["worker_init_fn"] = WorkerInit(board, loader.worker_init_fn)
         self._board = board
-        if is_endless:
+        if can_repeat:
             name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
             self.sampler = Endless(getattr(loader, name))
             self._clone.__dict__[name] = self.sampler
@@ -93,6 +103,16 @@ class Fleet:
         fetcher = getattr(self._iterator, "_dataset_fetcher", None)
         if fetcher is not None and not isinstance(fetcher, Instruments):
             self._iterator._dataset_fetcher = Instruments(self._board, -1).attach(fetcher)
+
+    def repeat(self) -> None:
+        """Let one epoch follow the other from now on, without new workers."""
+        if self.sampler is not None:
+            self.sampler.may_repeat = True
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether batches go on coming when an epoch is over."""
+        return self.sampler is not None and self.sampler.may_repeat and not self.sampler.has_ended
 
     @property
     def iterator(self) -> Any:

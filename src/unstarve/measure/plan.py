@@ -187,7 +187,9 @@ def _stage(cost: Cost, ident: str, parent: str | None, costs: Mapping[Address, C
     source, text = _place(cost, costs, address)
     return Stage(
         id=ident,
-        kind=kind_of(cost, inside_item=any(costs[address[:n]].is_item for n in range(1, len(address)) if address[:n] in costs)),
+        kind=kind_of(
+            cost, inside_item=any(costs[address[:n]].is_item for n in range(1, len(address)) if address[:n] in costs)
+        ),
         name=_name(cost, text),
         source=source,
         text=text,
@@ -276,9 +278,21 @@ def kind_of(cost: Cost, *, inside_item: bool = False) -> str:
 
 
 def suspects(found: Sequence[Node], limit: int) -> list[Node]:
-    """The leaf stages that take most of a sample's time, most expensive first."""
-    leaves = [node for node in found if (node.is_leaf) and node.share >= SUSPECT_SHARE]
-    return sorted(leaves, key=lambda node: -node.share)[:limit]
+    """The stages that take most of a sample's time, most expensive first: transforms as a whole, other code by leaf."""
+    return sorted(
+        (node for node in found if node.share >= SUSPECT_SHARE and _is_unit_of_blame(node, found)),
+        key=lambda node: -node.share,
+    )[:limit]
+
+
+def _is_unit_of_blame(node: Node, found: Sequence[Node]) -> bool:
+    if node.is_item:
+        return not any(other.is_item and _is_below(other, node) for other in found)
+    return node.is_leaf and not _has_item_above(node, found)
+
+
+def _is_below(node: Node, above: Node) -> bool:
+    return node is not above and node.address[: len(above.address)] == above.address
 
 
 def knockable(address: Address) -> Address:
@@ -320,12 +334,16 @@ def cuts_between(found: Sequence[Node], *, minimum: float) -> list[Node]:
 
 
 def _has_item_above(node: Node, found: Sequence[Node]) -> bool:
-    return any(other.is_item and other is not node and node.address[: len(other.address)] == other.address for other in found)
+    return any(other.is_item and _is_below(node, other) for other in found)
 
 
 def cut_rung(node: Node, order: int) -> Rung:
     """The rung that serves what the stage makes."""
-    what = node.stage.name if node.is_item else f"line {node.stage.source.rpartition(':')[2] if node.stage.source else '?'}"
+    what = (
+        node.stage.name
+        if node.is_item
+        else f"line {node.stage.source.rpartition(':')[2] if node.stage.source else '?'}"
+    )
     return Rung(id=f"after:{node.stage.id}", label=f"cached after {what}", kind="cut", after=node.stage.id, order=order)
 
 

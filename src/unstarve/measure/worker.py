@@ -19,7 +19,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, _DatasetKind
 from torch.utils.data._utils import pin_memory as pinning
 
-from unstarve.measure import split, values
+from unstarve.measure import values
 from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import Cost, Observer, Server
 from unstarve.measure.split import Address, Unsplittable
@@ -118,7 +118,7 @@ class WorkerInit:
         def create(*arguments: Any) -> Any:
             return instruments.attach(original(*arguments))
 
-        _DatasetKind.create_fetcher = staticmethod(create)  # this process ends with its loader
+        _DatasetKind.create_fetcher = staticmethod(create)  # type: ignore[method-assign]  # this process ends with its loader
 
 
 class Instruments:

@@ -57,7 +57,9 @@ class Progress:
             for rung in sorted(engine.rungs, key=lambda rung: (rung.order < 0, rung.order))
             if rung.id in rates
         )
-        head = Text(f"unstarve  {self._text}  ·  {engine.steps_total} steps  ·  {time.monotonic() - self._began:.0f} s", "bold")
+        head = Text(
+            f"unstarve  {self._text}  ·  {engine.steps_total} steps  ·  {time.monotonic() - self._began:.0f} s", "bold"
+        )
         if not results:
             return Group(head)
         return Group(head, ladder_table(results, width=min(100, self._console.width)))

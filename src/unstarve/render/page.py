@@ -100,7 +100,7 @@ def _draw(report: Report, *, is_page: bool) -> str:
     return text.lstrip()
 
 
-_BESIDE = (("knockout", "If it alone were free"), ("control", "Controls"))
+_BESIDE = (("knockout", "If it alone were free"), ("trial", "Tried"), ("control", "Controls"))
 
 
 @cache

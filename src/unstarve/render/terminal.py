@@ -153,7 +153,7 @@ def _claim(culprit: Culprit) -> str:
 
 def _beside_the_ladder(report: Report, width: int) -> Iterator[RenderableType]:
     baseline = None if report.baseline is None else report.baseline.value
-    for kind, title in (("knockout", "If it alone were free"), ("control", "Controls")):
+    for kind, title in (("knockout", "If it alone were free"), ("trial", "Tried"), ("control", "Controls")):
         rungs = view.beside(report.rungs, kind)
         if rungs:
             remark = "steps/s" if baseline is None else "steps/s; │ the loop as it is"

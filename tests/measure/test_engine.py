@@ -1,0 +1,184 @@
+"""The engine between a real loop and real workers."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import random
+import time
+
+import numpy as np
+import pipelines
+import psutil
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset
+
+from unstarve import errors, judge
+from unstarve.measure.engine import Engine
+from unstarve.measure.experiment import Options
+from unstarve.measure.hook import installed
+
+pytestmark = pytest.mark.live
+
+
+def batches_of(loader: DataLoader, epochs: int = 2) -> list:
+    """Everything a loop sees over some epochs, tensors as bytes, from fixed seeds; and what the generators give next."""
+    torch.manual_seed(11)
+    np.random.seed(12)
+    random.seed(13)
+    seen = [_plain(batch) for _ in range(epochs) for batch in loader]
+    return [*seen, torch.rand(1).item(), np.random.rand(), random.random()]
+
+
+def _plain(batch):
+    if isinstance(batch, torch.Tensor):
+        return (str(batch.dtype), tuple(batch.shape), batch.numpy().tobytes())
+    if isinstance(batch, dict):
+        return {key: _plain(value) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [_plain(value) for value in batch]
+    if isinstance(batch, pipelines.Pair):
+        return _plain([batch.image, batch.names])
+    return batch
+
+
+FORKED = [(kind, workers, "fork") for kind in ("map", "masked", "iterable", "sampler") for workers in (0, 1, 3)]
+SPAWNED = [("map", 3, "spawn"), ("masked", 1, "spawn"), ("iterable", 1, "forkserver")]
+
+
+@pytest.mark.parametrize(("kind", "workers", "method"), FORKED + SPAWNED)
+def test_batches_under_the_full_rung_are_byte_identical(kind: str, workers: int, method: str) -> None:
+    """With the same seeds the instrumented loader gives exactly the batches of the untouched one."""
+    options = {"num_workers": workers, "multiprocessing_context": method if workers else None}
+    if kind == "map":
+        loader = DataLoader(
+            pipelines.Drawing(), batch_size=8, shuffle=True, collate_fn=pipelines.collate_pair, **options
+        )
+    elif kind == "masked":
+        loader = DataLoader(
+            pipelines.Masked(), batch_size=5, shuffle=True, worker_init_fn=pipelines.seed_worker, **options
+        )
+    elif kind == "iterable":
+        loader = DataLoader(pipelines.Counting(), batch_size=4, **options)
+    else:
+        data = Subset(pipelines.Drawing(), range(30))
+        loader = DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), 4, False), **options)
+    epochs = 2 if method == "fork" else 1
+    plain = batches_of(loader, epochs)
+    engine = Engine(Options(only_baseline=True))
+    with installed(engine):
+        watched = batches_of(loader, epochs)
+    assert watched == plain
+
+
+def workers_running() -> set[int]:
+    """Processes below this one, but for the servers that Python keeps once spawn or forkserver was used."""
+    below = psutil.Process().children(recursive=True)
+    commands = {child.pid: " ".join(child.cmdline()) for child in below}
+    return {pid for pid, text in commands.items() if "resource_tracker" not in text and "forkserver" not in text}
+
+
+def diagnose_slow(engine: Engine, loader: DataLoader, step_s: float = 0.005, epochs: int = 50) -> None:
+    with installed(engine), pytest.raises(errors.Finished):
+        for _ in range(epochs):
+            for _batch in loader:
+                time.sleep(step_s)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_waiting_statement_is_convicted(workers: int) -> None:
+    """A loop starved by a sleep in `__getitem__` is input-bound, and the line of the sleep is named with its gain."""
+    engine = Engine(Options(budget_s=12))
+    diagnose_slow(engine, DataLoader(pipelines.Slow(0.004), batch_size=8, num_workers=workers))
+    report = judge.judge(engine.recording())
+    assert report.verdict.bound == "input"
+    waiting = next(c for c in report.verdict.culprits if c.kind != "workers")
+    assert waiting.resource == "wait"
+    assert waiting.text == "time.sleep(self.wait_s)"
+    assert waiting.gain.value > 1.8
+    assert {rung.id for rung in report.rungs} >= {"none", "samples", "host"}
+
+
+def test_a_fed_loop_has_no_culprit() -> None:
+    """A loop whose workers are faster than its step is step-bound, and nobody is convicted."""
+    engine = Engine(Options(budget_s=10))
+    diagnose_slow(engine, DataLoader(pipelines.Slow(0.0001), batch_size=4, num_workers=2), step_s=0.02)
+    report = judge.judge(engine.recording())
+    assert report.verdict.bound == "step"
+    assert report.verdict.culprits == ()
+
+
+def test_nothing_is_left_behind() -> None:
+    """After a diagnosis no process, no file descriptor and no shared-memory segment remains, and the hook is gone."""
+    before = DataLoader.__iter__
+    diagnose_slow(Engine(Options(budget_s=3)), DataLoader(pipelines.Slow(0.001), batch_size=4, num_workers=2))
+    gc.collect()
+    open_files, segments = len(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm"))
+    diagnose_slow(Engine(Options(budget_s=3)), DataLoader(pipelines.Slow(0.001), batch_size=4, num_workers=2))
+    gc.collect()
+    assert DataLoader.__iter__ is before
+    assert not multiprocessing.active_children()
+    assert not workers_running()
+    assert set(os.listdir("/dev/shm")) <= segments
+    assert len(os.listdir("/proc/self/fd")) <= open_files + 1
+
+
+def test_an_epoch_has_as_many_batches_as_without_us() -> None:
+    """During the experiment each epoch of an indexed loader gives the loop exactly `len(loader)` batches."""
+    loader = DataLoader(pipelines.Slow(0.0005, length=160), batch_size=4, num_workers=2)
+    engine = Engine(Options(budget_s=4))
+    counts = []
+    with installed(engine):
+        try:
+            while True:
+                count = 0
+                for _batch in loader:
+                    count += 1
+                    time.sleep(0.002)
+                counts.append(count)
+        except errors.Finished:
+            pass
+    assert len(counts) >= 2
+    assert set(counts) == {40}
+
+
+class Failing(pipelines.Slow):
+    def __getitem__(self, index: int):
+        if index == 21:
+            raise KeyError("sample 21 is broken")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_of_the_dataset_comes_through_unchanged(workers: int) -> None:
+    """Type and message, the worker's traceback text included, are what the untouched loader raises."""
+
+    def caught(with_engine: bool) -> BaseException:
+        loader = DataLoader(Failing(0.0001), batch_size=4, num_workers=workers)
+        engine = Engine(Options(only_baseline=True))
+        try:
+            if with_engine:
+                with installed(engine):
+                    list(loader)
+            else:
+                list(loader)
+        except Exception as error:
+            return error
+        raise AssertionError("nothing was raised")
+
+    plain, ours = caught(False), caught(True)
+    assert type(ours) is type(plain)
+    assert str(ours).replace("Pid", "") == str(plain).replace("Pid", "")
+
+
+def test_a_worker_that_hangs_ends_the_wait() -> None:
+    """When no batch arrives within the patience, the loop is ended with `Stalled`, and the workers are gone."""
+    before = workers_running()
+    engine = Engine(Options(budget_s=5), patience_s=1.5)
+    loader = DataLoader(pipelines.Slow(600.0), batch_size=1, num_workers=1)
+    with installed(engine), pytest.raises(errors.Stalled, match="no batch arrived"):
+        for _batch in loader:
+            pass
+    assert not psutil.Process().children(recursive=True)

@@ -1,0 +1,227 @@
+"""Verdicts from literal recordings: no torch, no clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from unstarve import recording as recordings
+from unstarve.judge import account, judge
+from unstarve.recording import Block, Loader, Note, Recording, Rung, Stage, Start
+
+MS = 1_000_000
+LABELS = {
+    "device": ("batch cached on the device", "device", 0),
+    "host": ("batch cached on the host", "host", 10),
+    "collated": ("collated batch cached in the worker", "collated", 20),
+    "samples": ("processed sample cached", "samples", 30),
+    "raw": ("raw sample cached", "cut", 80),
+    "none": ("nothing cached", "none", 90),
+}
+
+
+def make_rung(name: str) -> Rung:
+    """A rung by its usual name; anything else stands beside the ladder."""
+    if name in LABELS:
+        label, kind, order = LABELS[name]
+        return Rung(id=name, label=label, kind=kind, order=order)
+    kind = name.partition(":")[0]
+    return Rung(id=name, label=name, kind=kind, after=name.partition(":")[2], order=-1)
+
+
+def make_blocks(periods_ms: dict[str, float], *, body_ms: float, jitter: float = 0.01, **facts) -> tuple[Block, ...]:
+    """Four rounds of blocks of eight steps, where a step takes the given time, waiting for whatever exceeds the body."""
+    blocks = []
+    for number in range(4):
+        for position, (rung, period) in enumerate(periods_ms.items()):
+            factor = 1 + jitter * (((number * 7 + position * 3) % 5) - 2) / 2
+            step = int(period * factor * MS)
+            wait = max(0, step - int(body_ms * MS))
+            cached = rung in ("host", "device")
+            blocks.append(
+                Block(
+                    rung=rung,
+                    round=number,
+                    start_ns=0,
+                    end_ns=8 * step,
+                    waits_ns=(wait,) * 8,
+                    bodies_ns=(step - wait,) * 8,
+                    fetches_ns=() if cached else (2 * step,) * 8,
+                    fetches_cpu_ns=() if cached else (2 * step,) * 8,
+                    **facts,
+                )
+            )
+    return tuple(blocks)
+
+
+def make_recording(
+    periods_ms: dict[str, float], *, body_ms: float = 20, stages: tuple[Stage, ...] = (), **facts
+) -> Recording:
+    """A recording of a loader with two workers on two cores."""
+    values = {
+        "command": "unstarve run train.py",
+        "created": "2026-01-01T00:00:00+0000",
+        "loader": Loader(
+            number=0, name="DataLoader(Toy)", length=1000, batch_size=8, num_workers=2, source="train.py:90"
+        ),
+        "rungs": tuple(make_rung(name) for name in periods_ms),
+        "blocks": make_blocks(periods_ms, body_ms=body_ms),
+        "stages": stages,
+        "starts": (make_start(batches=300),),
+        "steps_total": 200,
+        "environment": {"cores_available": 2.0},
+        **facts,
+    }
+    return Recording(**values)
+
+
+def make_start(*, construct_ms: float = 20, first_ms: float = 50, batches: int = 300, loader: int = 0) -> Start:
+    return Start(
+        loader=loader,
+        created_ns=0,
+        construct_ns=int(construct_ms * MS),
+        first_wait_ns=int(first_ms * MS),
+        batches=batches,
+        wait_ns=int(first_ms * MS),
+        ended_ns=int((construct_ms + first_ms) * MS) + batches * 20 * MS,
+    )
+
+
+def make_stage(ident: str, ms: float, *, cpu: float = 1.0, **facts) -> Stage:
+    values = {"kind": "code", "name": ident, "source": "train.py:41", "text": f"x = {ident}(x)", **facts}
+    count = 10
+    return Stage(
+        id=ident, samples=count, wall_ns=(int(ms * MS),) * count, cpu_ns=(int(ms * cpu * MS),) * count, **values
+    )
+
+
+DECODE = make_stage("decode", 10, kind="decode")
+CROP = make_stage("crop", 1, kind="transform", source="train.py:50")
+
+
+def test_a_starved_loop_convicts_the_stage_whose_removal_helps() -> None:
+    """Input-bound: the culprit is the stage with the largest knock-out, with its gain, line and text."""
+    periods = {"none": 80, "samples": 22, "host": 20, "knockout:decode": 25, "knockout:crop": 72}
+    report = judge(make_recording(periods, stages=(CROP, DECODE)))
+    assert report.verdict.bound == "input"
+    first = report.verdict.culprits[0]
+    assert (first.stage, first.kind, first.source, first.text) == ("decode", "decode", "train.py:41", "x = decode(x)")
+    assert first.gain.low <= 80 / 25 <= first.gain.high
+    assert "train.py:41" in report.verdict.sentence
+    assert report.remedies[0].about == "decode"
+
+
+def test_a_fed_loop_is_step_bound_without_culprit() -> None:
+    """Step-bound: no culprit is named where the rungs are equal, whatever the stages cost."""
+    report = judge(make_recording({"none": 20.2, "samples": 20.1, "host": 20}, stages=(DECODE,)))
+    assert report.verdict.bound == "step"
+    assert report.verdict.culprits == ()
+
+
+def test_a_difference_that_may_be_nothing_is_not_called_input() -> None:
+    """A headroom whose interval includes the threshold and whose value is small stays step-bound, with a caveat."""
+    recording = make_recording({"none": 21.5, "host": 20})
+    noisy = make_blocks({"none": 21.5, "host": 20}, body_ms=20, jitter=0.2)
+    report = judge(recordings.from_json(_as_json(recording, blocks=noisy)))
+    assert report.verdict.bound == "step"
+    assert "near-threshold" in {caveat.id for caveat in report.caveats}
+
+
+def test_a_large_but_uncertain_difference_is_unresolved() -> None:
+    """A headroom that may be large or nothing is unresolved, and says what would settle it."""
+    noisy = make_blocks({"none": 27, "host": 20}, body_ms=20, jitter=0.9)
+    report = judge(recordings.from_json(_as_json(make_recording({"none": 27, "host": 20}), blocks=noisy)))
+    assert report.verdict.bound == "unresolved"
+    assert "--budget" in report.verdict.sentence
+
+
+def _as_json(recording: Recording, **changes):
+    return json.loads(json.dumps(dataclasses.asdict(dataclasses.replace(recording, **changes))))
+
+
+def test_time_lost_between_epochs_is_start_bound() -> None:
+    """A perfect steady state with expensive iterator starts is start-bound, and worker start-up is to blame."""
+    loader = Loader(number=0, name="DataLoader(Toy)", length=20, batch_size=8, num_workers=2, source="train.py:90")
+    starts = (make_start(construct_ms=600, first_ms=400, batches=20),) * 3
+    report = judge(make_recording({"none": 20.2, "host": 20}, loader=loader, starts=starts))
+    assert report.verdict.bound == "start"
+    assert report.verdict.culprits[0].kind == "worker-start"
+    assert report.time.start == pytest.approx(1 / (1 + 20 * 0.0202), rel=0.1)
+    assert "persistent_workers=True" in (report.remedies[0].patch or "")
+
+
+def test_no_workers_at_all_is_blamed_before_an_equal_stage() -> None:
+    """With num_workers=0 and balanced stages, more workers are the first thing to change."""
+    loader = Loader(number=0, name="DataLoader(Toy)", length=1000, num_workers=0, source="train.py:90")
+    recording = make_recording({"none": 60, "samples": 22, "host": 20, "knockout:decode": 30}, stages=(DECODE,))
+    blocks = tuple(
+        dataclasses.replace(block, fetches_ns=(40 * MS,) * 8, fetches_cpu_ns=(40 * MS,) * 8)
+        for block in recording.blocks
+    )
+    report = judge(dataclasses.replace(recording, loader=loader, blocks=blocks))
+    assert report.verdict.culprits[0].kind == "workers"
+
+
+def test_waiting_is_told_from_computing() -> None:
+    """A stage whose CPU time is far below its wall time is blamed on waiting, and concurrency is advised."""
+    read = make_stage("read", 10, cpu=0.05, kind="read")
+    report = judge(make_recording({"none": 80, "samples": 20, "host": 20, "knockout:read": 20}, stages=(read,)))
+    assert report.verdict.culprits[0].resource == "wait"
+    assert report.remedies[0].id == "concurrent-reads"
+
+
+def test_the_hottest_statement_of_a_transform_is_its_place() -> None:
+    """A transform is convicted as a whole, but the line given is the statement in it that takes most of its time."""
+    mask = make_stage("transform:2", 10, kind="transform", name="RandomMask", source="train.py:40", parent=None)
+    line = make_stage("code:3.1", 8, name="convolve2d", source="train.py:44", parent="transform:2")
+    recording = make_recording({"none": 80, "samples": 22, "host": 20, "knockout:transform:2": 25}, stages=(mask, line))
+    first = judge(recording).verdict.culprits[0]
+    assert (first.stage, first.name, first.source) == ("transform:2", "RandomMask", "train.py:44")
+    assert first.path == ("RandomMask", "convolve2d")
+
+
+def test_a_slow_copy_is_told_from_a_slow_loader() -> None:
+    """A loop fed as fast as from host memory, but slower than from the device, is held back by the copy."""
+    recording = make_recording({"none": 30.2, "samples": 30.1, "host": 30, "device": 20}, body_ms=30, has_device=True)
+    report = judge(recording)
+    assert report.verdict.culprits[0].kind == "copy"
+
+
+def test_notes_become_caveats() -> None:
+    """What the measuring side noticed is printed as a doubt."""
+    report = judge(make_recording({"none": 80, "host": 20}, notes=(Note(id="pool-small", sentence="Only 2 fit."),)))
+    assert "Only 2 fit." in {caveat.sentence for caveat in report.caveats}
+
+
+def test_a_recording_without_blocks_is_unresolved() -> None:
+    """Without measured rungs there is no figure and no culprit, and the reason is given."""
+    report = judge(make_recording({}, blocks=(), rungs=()))
+    assert report.verdict.bound == "unresolved"
+    assert report.baseline is None
+    assert report.caveats
+
+
+def test_copying_by_the_cache_is_taken_off() -> None:
+    """Time that serving from a cache spent on copying does not count against the rung, as far as the loop waited."""
+    plain = make_recording({"none": 80, "samples": 30, "host": 20})
+    blocks = tuple(
+        recordings.Block(**{**_fields(block), "copies_ns": (20 * MS,) * 8}) if block.rung == "samples" else block
+        for block in plain.blocks
+    )
+    corrected = judge(recordings.from_json(_as_json(plain, blocks=blocks)))
+    rate = {rung.id: rung.steps_per_s.value for rung in corrected.rungs}["samples"]
+    assert rate == pytest.approx(1000 / (30 - 9), rel=0.02)
+
+
+def _fields(block: Block) -> dict:
+    return {field.name: getattr(block, field.name) for field in dataclasses.fields(block)}
+
+
+def test_watching_makes_no_claim_about_gains() -> None:
+    """The account of a watched run tells where time went, and names no culprit."""
+    report = account(make_recording({}, blocks=(), rungs=()))
+    assert report.verdict.sentence.startswith("Watched, not tried")
+    assert report.verdict.culprits == ()
+    assert report.to_json()
