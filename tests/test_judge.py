@@ -131,7 +131,7 @@ def test_a_difference_that_may_be_nothing_is_not_called_input() -> None:
 
 def test_a_large_but_uncertain_difference_is_unresolved() -> None:
     """A headroom that may be large or nothing is unresolved, and says what would settle it."""
-    noisy = make_blocks({"none": 27, "host": 20}, body_ms=20, jitter=0.9)
+    noisy = make_blocks({"none": 27, "host": 20}, body_ms=20, jitter=0.3)
     report = judge(recordings.from_json(_as_json(make_recording({"none": 27, "host": 20}), blocks=noisy)))
     assert report.verdict.bound == "unresolved"
     assert "--budget" in report.verdict.sentence

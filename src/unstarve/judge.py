@@ -222,7 +222,17 @@ def _culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, 
         return tuple(_copy(evidence, time) + _step_host(evidence, time))
     if bound == "unresolved":
         return ()
-    rules: tuple[Rule, ...] = (_knocked_out, _whole_dataset, _fixed, _copy, _too_few_workers, _threads, _contention)
+    rules: tuple[Rule, ...] = (
+        _knocked_out,
+        _whole_dataset,
+        _fixed,
+        _copy,
+        _too_few_workers,
+        _tried,
+        _uneven,
+        _stalled,
+        _contention,
+    )
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and culprit.gain.low > 1.0]
     ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(culprit))
@@ -232,8 +242,11 @@ def _culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, 
 
 
 def _precedence(culprit: Culprit) -> float:
-    """More workers cost nothing to try, so they go before a stage of about the same gain."""
-    return 1.12 if culprit.kind == "workers" else 1.0
+    """Settings cost nothing to change, so they go before a stage of about the same gain; and where workers idle or
+    fight, a stage's gain is only a symptom."""
+    if culprit.kind == "scheduling":
+        return 3.0
+    return 1.12 if culprit.kind in ("workers", "cpu") else 1.0
 
 
 def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
@@ -296,7 +309,8 @@ def _fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:
         gain = _capped(evidence, evidence.contrast("host", "none") or sampler)
         found.append(
             Culprit(
-                stage="sampler", kind="sampler", name="sampler", source=None, resource="cpu", gain=gain,
+                stage="sampler", kind="sampler", name=evidence.loader.sampler or "sampler",
+                source=evidence.loader.sampler_source or evidence.loader.source, resource="cpu", gain=gain,
                 evidence=f"Ordering batches alone, with nothing made and nothing sent, slows the loop {sampler.value:.2f} times.",
             )
         )  # fmt: skip
@@ -343,29 +357,100 @@ def _too_few_workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]  # fmt: skip
 
 
-def _threads(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """Tried in the loop: torch on one thread in the loop's own process, so that it does not fight with the workers."""
-    gain = evidence.contrast("trial:threads", "none")
-    if gain is None or gain.low < 1 + evidence.threshold:
+_TRIALS = (
+    ("trial:threads", "torch's threads in the loop's process beside the workers"),
+    ("trial:worker-threads", "libraries that use several threads in every worker"),
+    ("trial:affinity", "workers bound to fewer cores than the process may use"),
+)
+
+
+def _tried(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Settings of threads and cores that were tried in the loop and made it faster."""
+    found = []
+    for rung, name in _TRIALS:
+        gain = evidence.contrast(rung, "none")
+        if gain is not None and gain.low > 1 + evidence.threshold:
+            found.append(
+                Culprit(
+                    stage=rung,
+                    kind="cpu",
+                    name=name,
+                    source=evidence.loader.source,
+                    resource="cpu",
+                    gain=gain,
+                    evidence=f"Tried in the loop: without it the loop runs {gain.value:.2f} times as fast.",
+                )
+            )
+    return found
+
+
+def _uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Batches come from fewer workers than there are: shards are uneven or missing."""
+    workers = evidence.loader.num_workers
+    made = [worker for block in evidence.of("none") for worker in block.workers]
+    if workers < 2 or len(made) < 4 * workers:
         return []
-    threads = evidence.recording.environment.get("torch_threads")
+    most = max(made.count(worker) for worker in set(made)) / len(made)
+    if most < 1.6 / workers and len(set(made)) == workers:
+        return []
+    value = min(most * workers, _most(evidence).value)
     return [
         Culprit(
-            stage="threads",
-            kind="cpu",
-            name=f"torch on {threads} threads beside the workers",
+            stage="scheduling",
+            kind="scheduling",
+            name="uneven shards: some workers have no data",
             source=evidence.loader.source,
-            resource="cpu",
-            gain=gain,
-            evidence=f"With torch on one thread in the loop's process it runs {gain.value:.2f} times as fast (tried).",
+            resource="wait",
+            gain=Estimate(value=value, low=1 + (value - 1) * 0.7, high=1 + (value - 1) * 1.1),
+            evidence=f"{len(set(made))} of {workers} workers made batches; the busiest made {most:.0%} of them.",
         )
     ]
+
+
+def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Workers idle while the loop waits, and batches cost very different times: ready ones wait for a slow one."""
+    workers = evidence.loader.num_workers
+    fetches = sorted(fetch for block in evidence.of("none") for fetch in block.fetches_ns)
+    if workers < 2 or len(fetches) < 4 * workers or evidence.wait_fraction("none") < 0.15:
+        return []
+    middle, slowest = fetches[len(fetches) // 2], fetches[-max(1, len(fetches) // 10)]
+    span = sum(block.end_ns - block.start_ns for block in evidence.of("none"))
+    busy = sum(fetches) / workers / span
+    if slowest < 4 * middle or busy > 0.85:
+        return []
+    value = min(_most(evidence).value, 1 / max(0.1, busy))
+    return [
+        Culprit(
+            stage="scheduling",
+            kind="scheduling",
+            name="batches delivered in order behind a slow one",
+            source=evidence.loader.source,
+            resource="wait",
+            gain=Estimate(value=value, low=1 + (value - 1) * 0.5, high=1 + (value - 1) * 1.2),
+            evidence=(
+                f"Workers are busy only {busy:.0%} of the time while the loop waits; a usual batch takes "
+                f"{middle / 1e6:.0f} ms, one in ten {slowest / 1e6:.0f} ms or more (n={len(fetches)})."
+            ),
+        )
+    ]
+
+
+def _most(evidence: Evidence) -> Estimate:
+    """The headroom: no mend of the input can gain more."""
+    found = evidence.contrast(evidence.ceiling_id, "none")
+    assert found is not None
+    return found
 
 
 def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """The loop hardly waits, yet runs faster when the workers rest: they take the cores that the step needs."""
     gain = evidence.contrast("host", "none")
-    if gain is None or gain.low < 1 + evidence.threshold or evidence.wait_fraction("none") > 0.3 * (1 - 1 / gain.value) or evidence.loader.num_workers == 0:
+    if (
+        gain is None
+        or gain.low < 1 + evidence.threshold
+        or evidence.wait_fraction("none") > 0.3 * (1 - 1 / gain.value)
+        or evidence.loader.num_workers == 0
+    ):
         return []
     return [
         Culprit(
@@ -380,39 +465,64 @@ def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
 
 
 def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """What an iterator's start spends its time on: the sampler, making the workers, or the way to the first batch."""
     value = 1 / max(0.01, 1 - time.start)
     spread = 1 + (value - 1) * 0.25
-    starts = [item for item in evidence.recording.starts if item.loader == evidence.loader.number and item.natural]
-    construct = sum(item.construct_ns for item in starts)
-    first = sum(item.first_wait_ns for item in starts)
-    one_each = all(item.batches <= 2 for item in starts) and len(starts) > 2
-    name = "a new iterator for every step" if one_each else "starting the workers" if construct else "first batch"
+    loader = evidence.loader
+    starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]
+    count = max(1, len(starts))
+    construct = sum(item.construct_ns for item in starts) / 1e9 / count
+    first = sum(item.first_wait_ns for item in starts) / 1e9 / count
+    sampler = sum(item.sampler_ns for item in starts) / 1e9 / count
+    kind, name, source, resource = "worker-start", "starting the workers", loader.source, "wait"
+    if len(starts) > 2 and all(item.batches <= 2 for item in starts):
+        name = "a new iterator for every step"
+    elif sampler > 0.5 * (construct + first):
+        kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
+        source = loader.sampler_source or loader.source
+    elif first > 2 * construct and loader.kind == "iterable":
+        name = "filling up before the first batch"
     return [
         Culprit(
-            stage="worker-start", kind="worker-start", name=name, source=evidence.loader.source,
-            resource="wait", gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread),
+            stage=kind,
+            kind=kind,
+            name=name,
+            source=source,
+            resource=resource,
+            gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread),
             evidence=(
-                f"{len(starts)} natural starts: {construct / 1e9 / len(starts):.2f} s to make the iterator and "
-                f"{first / 1e9 / len(starts):.2f} s until the first batch, against "
-                f"{evidence.loader.length or starts[0].batches} batches an epoch."
+                f"{len(starts)} natural starts: {construct:.2f} s to make the iterator, {first:.2f} s until the first "
+                f"batch, {sampler:.2f} s of it in the sampler, against "
+                f"{loader.length or (starts[0].batches if starts else 0)} batches an epoch."
             ),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """Work of the host in the loop body, where the body also waits for a device: the two take turns."""
     busy = evidence.main_cpu_fraction(evidence.ceiling_id)
-    if not 0.3 <= busy <= 0.9:
+    lines = [line for line in evidence.recording.body if line.cpu_fraction >= 0.05 and not line.is_torch]
+    host = sum(line.cpu_fraction for line in lines)
+    if not lines or busy < 0.2 or host < 0.15:
         return []
-    value = 1 / (1 - busy)
+    hottest = max(lines, key=lambda line: line.cpu_fraction)
+    value = 1 / max(0.02, 1 - host)
     return [
         Culprit(
-            stage="step", kind="step-host", name="host work in the loop body", source=evidence.loader.source,
-            resource="cpu", gain=Estimate(value=value, low=1 + (value - 1) * 0.6, high=value * 1.05),
-            evidence=f"With batches from cache the loop's own thread is on a core {busy:.0%} of the time.",
+            stage="step",
+            kind="step-host",
+            name="host work in the loop body",
+            source=hottest.source,
+            text=hottest.text,
+            resource="cpu",
+            gain=Estimate(value=value, low=1 + (value - 1) * 0.6, high=1 + (value - 1) * 1.3),
+            evidence=(
+                f"With batches from cache the loop's own thread is on a core {busy:.0%} of the time; this line alone "
+                f"takes {hottest.cpu_fraction:.0%} of the body, and computes on the host."
+            ),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _by_accounting(evidence: Evidence) -> list[Culprit]:
@@ -627,6 +737,11 @@ def _caveats(evidence: Evidence, headroom: Estimate, bound: str, culprits: Seque
         + _doubt_drift(evidence)
         + _doubt_accounting(evidence, culprits)
     )
+    found += [
+        Caveat(id="kept-whole", about=stage.id, sentence=f"{stage.name} was not taken apart: {stage.why_whole}.")
+        for stage in evidence.recording.stages
+        if stage.why_whole
+    ]
     if not evidence.recording.has_device:
         found.append(
             Caveat(
@@ -652,6 +767,19 @@ def _doubt_threshold(evidence: Evidence, headroom: Estimate, bound: str) -> list
         f"Input may cost between {least:.0%} and {most:.0%} of the loop's time; no single stage was shown to matter."
     )
     return [Caveat(id="near-threshold", sentence=sentence)]
+
+
+def _doubt_baseline(evidence: Evidence) -> list[Caveat]:
+    """Does the baseline agree with the untouched steps before the experiment?"""
+    natural = evidence.recording.natural_period_ns / 1e9
+    measured = 1 / evidence.rates["none"].value
+    if not natural or 0.5 < natural / measured < 2.0:
+        return []
+    sentence = (
+        f"Before anything was cached a step took {natural * 1e3:.3g} ms, under the baseline {measured * 1e3:.3g} ms: "
+        "the loop's speed changes a lot, and the intervals may be too narrow."
+    )
+    return [Caveat(id="baseline-differs", sentence=sentence)]
 
 
 def _doubt_rounds(evidence: Evidence) -> list[Caveat]:

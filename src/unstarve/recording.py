@@ -121,6 +121,8 @@ class Start:
     """Sum of all waits of this iterator, the first included."""
     ended_ns: int
     """Clock when the iterator ended or was last used."""
+    sampler_ns: int = 0
+    """Of the above, time in the sampler before its first index."""
     natural: bool = True
     """Whether it ran as without unstarve: own workers, nothing cached."""
 
@@ -150,9 +152,29 @@ class Loader:
     in_order: bool = True
     """Whether batches are handed out in the order of their indices."""
     source: str | None = None
-    """`file:line` where the script iterates it."""
+    """`file:line` where the script makes it, or iterates it where that was not seen."""
+    sampler: str | None = None
+    """Class of the sampler that gives indices, if it is the user's own."""
+    sampler_source: str | None = None
+    """`file:line` of that sampler's `__iter__`."""
     kind: str = "map"
     """`map`, `iterable` or `other` (not a DataLoader)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyLine:
+    """A line of the loop body, as a sampling of the loop's thread saw it while batches came from cache."""
+
+    source: str
+    """`file:line` of the user's code."""
+    text: str
+    """The line."""
+    wall_fraction: float
+    """Share of the body's wall time."""
+    cpu_fraction: float
+    """Share of the body's wall time in which the thread was on a core there."""
+    is_torch: bool = False
+    """Whether torch was computing for most of that time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +207,12 @@ class Recording:
     """Stages found, in pipeline order."""
     starts: tuple[Start, ...] = ()
     """Iterators, in order of creation."""
+    body: tuple[BodyLine, ...] = ()
+    """Lines of the loop body that take a good part of it."""
+    worker_environment: dict[str, Any] = field(default_factory=dict)
+    """Affinity and thread counts that the workers reported."""
+    natural_period_ns: int = 0
+    """Median time of a step before anything was served from cache."""
     steps_total: int = 0
     """Batches handed to the loop, measured or not, until the last block ended."""
     span_ns: int = 0

@@ -132,14 +132,40 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
     )
 
 
-def _one_thread(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.stage != "threads":
+_SETTINGS = {
+    "trial:threads": (
+        "Threads of torch in the loop's process and the workers fight for the cores: give torch fewer threads.",
+        "torch.set_num_threads(1)  # or OMP_NUM_THREADS=1",
+    ),
+    "trial:worker-threads": (
+        "Libraries in the workers use several threads each: one thread a worker is enough.",
+        "def worker_init_fn(worker_id):\n    torch.set_num_threads(1)  # and cv2.setNumThreads(0)",
+    ),
+    "trial:affinity": (
+        "Something narrowed the workers' affinity mask: widen it again in worker_init_fn.",
+        "def worker_init_fn(worker_id):\n    os.sched_setaffinity(0, range(os.cpu_count()))",
+    ),
+}
+
+
+def _setting(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.stage not in _SETTINGS:
         return None
+    advice, patch = _SETTINGS[culprit.stage]
+    return Remedy(id=culprit.stage, advice=advice, patch=patch, measured_gain=culprit.gain, about=culprit.stage)
+
+
+def _scheduling(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.kind != "scheduling":
+        return None
+    if "shards" in culprit.name:
+        advice = "Give every worker at least one shard: split by get_worker_info(), into as many shards as workers."
+        return Remedy(id="even-shards", advice=advice, predicted_gain=culprit.gain, about=culprit.stage)
     return Remedy(
-        id="one-thread",
-        advice="Threads of torch in the loop's process and the workers fight for the cores: give torch fewer threads.",
-        patch="torch.set_num_threads(1)  # or OMP_NUM_THREADS=1",
-        measured_gain=culprit.gain,
+        id="out-of-order",
+        advice="Let ready batches overtake a slow one, or order more batches ahead so that it is started earlier.",
+        patch="DataLoader(..., in_order=False, prefetch_factor=4)",
+        predicted_gain=culprit.gain,
         about=culprit.stage,
     )
 
@@ -171,5 +197,5 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 _RULES: tuple[Rule, ...] = (
     _more_workers, _concurrent_reads, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy,
-    _keep_workers, _one_thread, _fewer_workers, _leaner_body,
+    _keep_workers, _setting, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

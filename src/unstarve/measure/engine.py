@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import statistics
 import sys
 import threading
 import time
@@ -21,10 +22,12 @@ from torch.utils.data import DataLoader, IterableDataset
 from unstarve import errors, simulate
 from unstarve.measure import device, environment, experiment, values
 from unstarve.measure.experiment import Give, Options, Step
+from unstarve.measure.body import BodySampler
 from unstarve.measure.fleet import Fleet, epoch_length
+from unstarve.measure.runtime import is_library
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
-from unstarve.recording import Block, Loader, Note, Recording, Rung, Stage, Start
+from unstarve.recording import Block, BodyLine, Loader, Note, Recording, Rung, Stage, Start
 from unstarve.script import is_package_file
 
 TARGET_AFTER = 2
@@ -100,6 +103,10 @@ class Session:
         self.pending: _Pending | None = None
         self.spent_ns = 0
 
+    def sampler_ns(self) -> int:
+        """Time that the sampler took before its first index in the present epoch."""
+        return self.fleet.sampler.start_ns if self.fleet is not None and self.fleet.sampler is not None else 0
+
     def inner_iterator(self) -> Any:
         """The loader's own iterator."""
         return self.fleet.iterator if self.fleet is not None else self.iterator
@@ -165,7 +172,17 @@ class Engine:
         self._device: device.Device | None = None
         self._last_generation = 0
         self._given: Give | None = None
+        self._made: dict[int, str] = {}
+        self._body: tuple[BodyLine, ...] = ()
+        self._worker_environment: dict[str, Any] = {}
+        self._natural_periods: list[int] = []
         self._is_disturbed = False
+
+    def remember(self, loader: Any) -> None:
+        """Note where the script makes this loader."""
+        place = _caller()
+        if place is not None and os.getpid() == self._pid:
+            self._made[id(loader)] = place
 
     # The hook ------------------------------------------------------------------------------------
 
@@ -207,7 +224,7 @@ class Engine:
         found = self._sessions.get(id(loader))
         if found is None or found.loader is not loader:
             length = epoch_length(loader) if isinstance(loader, DataLoader) else None
-            facts = _describe(loader, len(self._sessions), length)
+            facts = _describe(loader, len(self._sessions), length, self._made.get(id(loader)))
             found = Session(loader, facts, Switchboard(), length)
             self._sessions[id(loader)] = found
         return found
@@ -257,6 +274,7 @@ class Engine:
             batches=session.delivered,
             wait_ns=session.wait_ns,
             ended_ns=max(last, session.created_ns),
+            sampler_ns=session.sampler_ns(),
             natural=len(session.starts) < 2,
         )
 
@@ -344,6 +362,8 @@ class Engine:
         body = now - pending.delivered_ns
         session.spent_ns += pending.wait_ns + body
         self._check_cached()
+        if self._program is None and pending.is_whole and session.delivered > 1:
+            self._natural_periods.append(pending.wait_ns + body)
         return Step(
             pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
         )
@@ -497,6 +517,9 @@ class Engine:
             blocks=tuple(self._blocks),
             stages=self._stages,
             starts=tuple(sorted(starts, key=lambda start: start.created_ns)),
+            body=self._body,
+            worker_environment=self._worker_environment,
+            natural_period_ns=int(statistics.median(self._natural_periods)) if self._natural_periods else 0,
             steps_total=self._steps_total,
             span_ns=now - self._began_ns,
             loop_ns=now - self._loop_began_ns if self._loop_began_ns else 0,
@@ -507,6 +530,19 @@ class Engine:
 
     def _all_starts(self, session: Session, now: int) -> list[Start]:
         return session.starts + ([self._start_of(session, now)] if session.delivered else [])
+
+    def note_natural(self, step: Step) -> None:
+        """Count a step of the warm-up as one of the untouched loop."""
+        if step.is_whole:
+            self._natural_periods.append(step.wait_ns + step.body_ns)
+
+    def set_body(self, lines: Sequence[BodyLine]) -> None:
+        """Take note of the expensive lines of the loop body."""
+        self._body = tuple(lines)
+
+    def set_worker_environment(self, facts: dict[str, Any]) -> None:
+        """Take note of what the workers reported of themselves."""
+        self._worker_environment = dict(facts)
 
     def set_rungs(self, rungs: Sequence[Rung]) -> None:
         """Take note of the rungs on the plan."""
@@ -543,6 +579,11 @@ class _Bench:
         self.rungs = engine.set_rungs
         self.stages = engine.set_stages
         self.note = engine.note
+        self.natural = engine.note_natural
+        self.body = engine.set_body
+        self.worker_environment = engine.set_worker_environment
+        self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self.body_sampler = BodySampler
         self.block = engine.add_block
         self.progress = engine.progress
 
@@ -589,13 +630,14 @@ def _ladder_order(rung: Rung) -> tuple[int, int]:
     return (0, rung.order) if rung.order >= 0 else (1, 0)
 
 
-def _describe(loader: Any, number: int, length: int | None) -> Loader:
-    source = _caller()
+def _describe(loader: Any, number: int, length: int | None, made: str | None) -> Loader:
+    source = made or _caller()
     if not isinstance(loader, DataLoader):
         return Loader(number=number, name=type(loader).__name__, kind="other", source=source)
     dataset = loader.dataset
     context = loader.multiprocessing_context
     method = context.get_start_method() if context is not None else torch.multiprocessing.get_start_method()
+    sampler, sampler_source = _describe_sampler(loader)
     return Loader(
         number=number,
         name=f"{type(loader).__name__}({type(dataset).__name__})",
@@ -608,8 +650,19 @@ def _describe(loader: Any, number: int, length: int | None) -> Loader:
         start_method=method,
         in_order=getattr(loader, "in_order", True),
         source=source,
+        sampler=sampler,
+        sampler_source=sampler_source,
         kind="iterable" if isinstance(dataset, IterableDataset) else "map",
     )
+
+
+def _describe_sampler(loader: Any) -> tuple[str | None, str | None]:
+    """Class and place of the sampler, if it is the user's: the batch sampler, or what a plain one draws from."""
+    for sampler in (loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None), loader.sampler):
+        code = getattr(getattr(type(sampler), "__iter__", None), "__code__", None)
+        if code is not None and not is_library(code.co_filename):
+            return type(sampler).__name__, f"{code.co_filename}:{code.co_firstlineno}"
+    return None, None
 
 
 def _caller() -> str | None:

@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 from unstarve import estimate
 from unstarve.measure import plan
+from unstarve.measure.body import BodySampler
 from unstarve.measure.split import Address
 from unstarve.measure.worker import Findings, Telemetry
-from unstarve.recording import Block, Note, Rung, Stage
+from unstarve.recording import Block, BodyLine, Note, Rung, Stage
 
 NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
 RAW = Rung(id="raw", label="raw sample cached", kind="cut", order=80)
@@ -28,6 +29,8 @@ DEVICE = Rung(id="device", label="batch cached on the device", kind="device", or
 NO_COLLATE = Rung(id="knockout:collate", label="collate for free", kind="knockout", after="collate", order=-1)
 NO_TRANSPORT = Rung(id="knockout:ipc", label="transport for free", kind="knockout", after="ipc", order=-1)
 ONE_THREAD = Rung(id="trial:threads", label="torch on one thread in the loop", kind="trial", order=-1)
+WORKER_THREADS = Rung(id="trial:worker-threads", label="libraries on one thread in the workers", kind="trial", order=-1)
+AFFINITY = Rung(id="trial:affinity", label="workers on all cores", kind="trial", order=-1)
 NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", after="sampler", order=-1)
 
 Program = Generator["Give", "Step | None", None]
@@ -86,6 +89,7 @@ class Bench(Protocol):
     threads: int
     epoch_length: int | None
     pool_bytes: int
+    affinity: list[int]
     collate_name: str
     collate_source: str | None
 
@@ -105,6 +109,10 @@ class Bench(Protocol):
     def rungs(self, rungs: Sequence[Rung]) -> None: ...
     def stages(self, stages: Sequence[Stage]) -> None: ...
     def note(self, note: Note) -> None: ...
+    def natural(self, step: Step) -> None: ...
+    def body(self, lines: Sequence[BodyLine]) -> None: ...
+    def worker_environment(self, facts: dict[str, Any]) -> None: ...
+    def body_sampler(self) -> BodySampler: ...
     def progress(self, text: str) -> None: ...
 
 
@@ -156,7 +164,9 @@ class _Experiment:
         for position in range(count):
             if position == count // 2:
                 began = self._bench.clock_ns()
-            yield from self._give("loader")
+            step = yield from self._give("loader")
+            if position >= self._bench.workers:
+                self._bench.natural(step)
             if self._elapsed_s() > 0.25 * self._options.budget_s and position >= 2:
                 break
         self._period_ns = (self._bench.clock_ns() - began) / max(1, count - count // 2)
@@ -344,9 +354,28 @@ class _Experiment:
                 if self._is_out_of_time(number):
                     return
                 yield from self._block(name, number)
+            if number == 0:
+                yield from self._sample_body()
             self._refine(number)
             if self._is_decided(number):
                 return
+
+    def _sample_body(self) -> Program:
+        """See which lines of the loop body take its time, over some unmeasured steps from cache."""
+        if HOST.id not in self._rungs:
+            return
+        source = "device" if DEVICE.id in self._rungs else "host"
+        sampler = self._bench.body_sampler()
+        began = self._bench.clock_ns()
+        sampler.start()
+        try:
+            for _ in range(400):
+                yield from self._give(source)
+                if self._bench.clock_ns() - began > 0.5e9:
+                    break
+        finally:
+            lines = sampler.stop()
+        self._bench.body(lines)
 
     def _is_out_of_time(self, number: int) -> bool:
         grace = 1.5 if number == 0 else 1.0
@@ -360,6 +389,7 @@ class _Experiment:
         input_costs = ratio(self._ceiling_id(), NONE.id) > 1 + self._options.threshold / 2
         if not input_costs:
             return
+        self._add_worker_trials()
         if self._bench.threads > 1 and not self._bench.has_device and self._bench.workers:
             self._add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
         if ratio(SAMPLES.id, NONE.id) > 1.03:
@@ -373,6 +403,21 @@ class _Experiment:
         if ratio(HOST.id, COLLATED.id) > 1.05:
             self._add(NO_TRANSPORT, "loader", {"mode": "token"})
             self._add(NO_LOADING, "loader", {"mode": "idle"})
+
+    def _add_worker_trials(self) -> None:
+        """Try what the workers reported of themselves: threads that fight for cores, a narrowed affinity mask."""
+        facts = [findings.environment for findings in self._findings]
+        if not facts or not self._bench.workers:
+            return
+        threads = max(max(found.get("torch_threads", 1), found.get("opencv_threads", 1)) for found in facts)
+        affinity = min(found.get("affinity") or len(self._bench.affinity) for found in facts)
+        self._bench.worker_environment(
+            {"threads": threads, "affinity": affinity, "main_affinity": len(self._bench.affinity)}
+        )
+        if threads > 1:
+            self._add(WORKER_THREADS, "loader", {"mode": "run", "worker_threads": 1})
+        if affinity < len(self._bench.affinity):
+            self._add(AFFINITY, "loader", {"mode": "run", "affinity": self._bench.affinity})
 
     def _collate_share(self) -> float:
         walls = [wall for findings in self._findings for wall in findings.collate_wall_ns]

@@ -31,6 +31,8 @@ class Endless:
         self._sampler = sampler
         self.may_repeat = False
         """Whether the next epoch follows by itself."""
+        self.start_ns = 0
+        """Time that the present epoch's first item took."""
         self.has_ended = False
         """Whether an epoch has ended for good before repeating was allowed."""
 
@@ -38,7 +40,10 @@ class Endless:
         self.has_ended = False
         while True:
             is_empty = True
+            began = time.perf_counter_ns()
             for item in self._sampler:
+                if is_empty:
+                    self.start_ns = time.perf_counter_ns() - began
                 is_empty = False
                 yield item
             if is_empty or not self.may_repeat:

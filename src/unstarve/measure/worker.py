@@ -135,6 +135,8 @@ class Instruments:
         self._batch_pool = Pool(always_copy=True)
         self._watch: _Watch | None = None
         self._failure: str | None = None
+        self._generation = 0
+        self._settings: dict[str, Any] = {}
 
     def attach(self, fetcher: Any) -> Instruments:
         """Stand in for `fetcher`; called again when persistent workers start another epoch."""
@@ -147,6 +149,9 @@ class Instruments:
     def fetch(self, index: Any) -> Any:
         """A tagged batch for `index`, made as the switchboard says."""
         generation, order = self._board.read()
+        if generation != self._generation:
+            self._generation = generation
+            self._try_settings(order)
         began, cpu = time.perf_counter_ns(), time.process_time_ns()
         copied = self._copied_ns()
         self._failure = None
@@ -164,6 +169,18 @@ class Instruments:
         wall, used = time.perf_counter_ns() - began, time.process_time_ns() - cpu
         copied = self._copied_ns() - copied
         return Tagged(data, Telemetry(generation, self._worker, wall, used, copied, findings, self._failure))
+
+    def _try_settings(self, order: dict[str, Any]) -> None:
+        """Take over settings that the order tries in this worker, or go back to the worker's own."""
+        if self._worker < 0 or not (self._settings or "worker_threads" in order or "affinity" in order):
+            return
+        own = self._settings = self._settings or _own_settings()
+        torch.set_num_threads(order.get("worker_threads", own["torch_threads"]))
+        cv2 = sys.modules.get("cv2")
+        if cv2 is not None:
+            cv2.setNumThreads(order.get("worker_threads", own["opencv_threads"]))
+        if own["affinity"]:
+            os.sched_setaffinity(0, order.get("affinity", own["affinity"]))
 
     def _copied_ns(self) -> int:
         return self._sample_pool.copied_ns + self._batch_pool.copied_ns + sum(p.copied_ns for p in self._pools.values())
@@ -454,6 +471,15 @@ def _worker_environment() -> dict[str, Any]:
     if cv2 is not None:
         found["opencv_threads"] = cv2.getNumThreads()
     return found
+
+
+def _own_settings() -> dict[str, Any]:
+    cv2 = sys.modules.get("cv2")
+    return {
+        "torch_threads": torch.get_num_threads(),
+        "opencv_threads": cv2.getNumThreads() if cv2 is not None else 0,
+        "affinity": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else [],
+    }
 
 
 def _wrapped_exception(worker_id: int) -> ExceptionWrapper:

@@ -1,0 +1,95 @@
+"""Where the loop body spends its time: a thread samples the loop's thread while batches come from cache."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+import time
+from collections import defaultdict
+from types import FrameType
+
+from unstarve.measure.runtime import is_library
+from unstarve.recording import BodyLine
+from unstarve.script import is_package_file
+
+INTERVAL_S = 0.002
+"""Between two samples; the GIL is taken for some microseconds each time."""
+
+WORTH_FRACTION = 0.05
+"""Lines with a smaller share of the body are not reported."""
+
+
+class BodySampler:
+    """Samples the thread that makes it, from `start` to `stop`.
+
+    Each sample is charged with the wall time and the thread's CPU time since the one before, at the innermost line of
+    the user's code.
+    """
+
+    def __init__(self) -> None:
+        self._target = threading.get_ident()
+        self._is_on = False
+        self._thread: threading.Thread | None = None
+        self._wall_ns: dict[tuple[str, int], int] = defaultdict(int)
+        self._cpu_ns: dict[tuple[str, int], int] = defaultdict(int)
+        self._torch_ns: dict[tuple[str, int], int] = defaultdict(int)
+
+    def start(self) -> None:
+        """Begin sampling."""
+        self._is_on = True
+        self._thread = threading.Thread(target=self._run, name="unstarve-body", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        clock = time.pthread_getcpuclockid(self._target)
+        wall, cpu = time.perf_counter_ns(), time.clock_gettime_ns(clock)
+        while self._is_on:
+            time.sleep(INTERVAL_S)
+            frame = sys._current_frames().get(self._target)
+            now, used = time.perf_counter_ns(), time.clock_gettime_ns(clock)
+            place = _user_line(frame)
+            if place is not None:
+                self._wall_ns[place] += now - wall
+                self._cpu_ns[place] += used - cpu
+                if _is_in_torch(frame):
+                    self._torch_ns[place] += used - cpu
+            wall, cpu = now, used
+
+    def stop(self) -> list[BodyLine]:
+        """End sampling; the expensive lines, most expensive first."""
+        self._is_on = False
+        if self._thread is not None:
+            self._thread.join()
+        total = sum(self._wall_ns.values())
+        lines = [self._line(place, total) for place in self._wall_ns if self._wall_ns[place] >= WORTH_FRACTION * total]
+        return sorted(lines, key=lambda line: -line.wall_fraction)
+
+    def _line(self, place: tuple[str, int], total: int) -> BodyLine:
+        filename, number = place
+        return BodyLine(
+            source=f"{filename}:{number}",
+            text=linecache.getline(filename, number).strip(),
+            wall_fraction=self._wall_ns[place] / total,
+            cpu_fraction=min(1.0, self._cpu_ns[place] / total),
+            is_torch=self._torch_ns[place] > 0.5 * self._cpu_ns[place] > 0,
+        )
+
+
+def _user_line(frame: FrameType | None) -> tuple[str, int] | None:
+    """The innermost line that is the user's; None while the loop's thread is in our own code."""
+    if frame is not None and is_package_file(frame.f_code.co_filename):
+        return None
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if is_package_file(filename):
+            return None
+        if not is_library(filename):
+            return filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def _is_in_torch(frame: FrameType | None) -> bool:
+    filename = frame.f_code.co_filename if frame is not None else ""
+    return "/torch/" in filename.replace("\\", "/")
