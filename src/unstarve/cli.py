@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -28,6 +30,21 @@ class Output:
     save: str | None
     fail_above: float | None
     quiet: bool
+    project: str | None = None
+    """Project under which the run is remembered in the history; None to leave it out."""
+
+    def check(self) -> None:
+        """Refuse paths that cannot be written, before anything is measured.
+
+        Raises:
+            UsageError: a folder is missing or may not be written.
+        """
+        for option, path in (("--json", self.json), ("--html", self.html), ("--save", self.save)):
+            folder = os.path.dirname(os.path.abspath(path)) if path and path != "-" else None
+            if folder is not None and (not os.path.isdir(folder) or not os.access(folder, os.W_OK)):
+                raise UsageError(f"{option} {path}: the folder {folder} does not exist or cannot be written.")
+            if folder is not None and path is not None and os.path.isdir(path):
+                raise UsageError(f"{option} {path}: this is a folder, expected the name of a file.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -39,6 +56,8 @@ def cli() -> None:
     unstarve run train.py --epochs 3     diagnose the loop of an unmodified script
     unstarve demo                        the whole journey on a toy pipeline
     unstarve show FILE                   draw a stored recording again
+    unstarve compare last~1 last         before and after: what changed, is it real
+    unstarve history                     earlier runs of this project
     """
 
 
@@ -69,6 +88,7 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="MS",
     help="Feed a simulated accelerator instead of the script's loop.",
 )
+@click.option("--no-history", is_flag=True, help="Do not remember this run for `unstarve history`.")
 @click.option("--continue", "go_on", is_flag=True, help="Let the script run on, untouched, after the diagnosis.")
 @click.option(
     "--patience",
@@ -82,7 +102,7 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
     module: str | None, save_path: str | None, budget: float, full: bool, depth: int, loader: str | None,
-    simulate_step: float | None, go_on: bool, patience: float, json_path: str | None, html_path: str | None,
+    simulate_step: float | None, no_history: bool, go_on: bool, patience: float, json_path: str | None, html_path: str | None,
     fail_above: float | None, quiet: bool, arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Diagnose the training loop of SCRIPT, which is run as it is.
@@ -90,7 +110,15 @@ def run(
     The loop is served batches from successively earlier points of its input pipeline; where throughput falls, the
     culprit stands. Weights are worthless afterwards, and the script is stopped when the diagnosis is done.
     """
-    output = Output(json=json_path, html=html_path, save=save_path, fail_above=fail_above, quiet=quiet)
+    output = Output(
+        json=_absolute(json_path),
+        html=_absolute(html_path),
+        save=_absolute(save_path),
+        fail_above=fail_above,
+        quiet=quiet,
+        project=None if no_history else _project(),
+    )
+    output.check()
     script = _script(module, arguments)
     _require_torch()
     from unstarve.measure.engine import Engine
@@ -105,6 +133,11 @@ def run(
     )  # fmt: skip
     ending = _execute(script, engine, progress)
     _conclude(engine, ending, output)
+
+
+def _absolute(path: str | None) -> str | None:
+    """The path as it is meant now: the script may change the working directory."""
+    return path if path in (None, "-") else os.path.abspath(path)
 
 
 def _script(module: str | None, arguments: tuple[str, ...]) -> Any:
@@ -183,8 +216,48 @@ def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
         _keep(recording, report, output)
         click.echo(f"unstarve: no verdict: {_why_none(engine, ending)}", err=True)
         _leave(NO_VERDICT)
-    _deliver(recording, report, output)
+    remembered = _remember(recording, report, output)
+    _deliver(recording, report, output, remembered)
     _leave(_gate(report, output))
+
+
+def _project() -> str | None:
+    """The project that the working directory belongs to; asked for before the script, which may change directory."""
+    try:
+        from unstarve import store
+
+        return store.project_of(".")
+    except (ImportError, OSError) as error:  # a Python built without SQLite; a directory that is gone
+        click.echo(f"unstarve: this run will not be in the history: {error}.", err=True)
+        return None
+
+
+def _remember(recording: Any, report: Report, output: Output) -> int | None:
+    """The run's id in the history, to which it is added before anything is printed, since printing may fail."""
+    if output.project is None:
+        return None
+    try:
+        from unstarve import store
+
+        return store.remember(recording, report, output.project)
+    except Exception as error:  # whatever it is, it must not cost the user a diagnosis that took minutes
+        click.echo(f"unstarve: this run is not in the history. {error}{_spared(recording, output)}", err=True)
+        return None
+
+
+def _spared(recording: Any, output: Output) -> str:
+    """Where the recording is, now that the history has not taken it."""
+    import tempfile
+
+    if output.save:
+        return ""
+    try:
+        handle, path = tempfile.mkstemp(prefix="unstarve-", suffix=".json")
+        os.close(handle)
+        recording.save(path)
+    except OSError:
+        return ""
+    return f" Its recording is in {path}."
 
 
 def _why_none(engine: Any, ending: _Ending) -> str:
@@ -194,6 +267,13 @@ def _why_none(engine: Any, ending: _Ending) -> str:
         return (
             "the script iterated no DataLoader. If it feeds its loop otherwise, wrap the iterable: "
             "`for batch in unstarve.probe(batches)`."
+        )
+    if engine.most_batches == 0:
+        return "the loader is empty: it gave no batch at all."
+    if engine.is_over_budget:
+        return (
+            f"the budget of {engine.options.budget_s:.0f} s was over after {engine.steps_total} steps, before the rungs "
+            "could be compared. Raise --budget, or use smaller batches for the diagnosis."
         )
     if engine.target is None:
         names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
@@ -217,15 +297,16 @@ def _keep(recording: Any, report: Report, output: Output) -> None:
             report.to_html(output.html)
 
 
-def _deliver(recording: Any, report: Report, output: Output) -> None:
+def _deliver(recording: Any, report: Report, output: Output, remembered: int | None = None) -> None:
     from unstarve.render.terminal import render
 
-    _keep(recording, report, output)
     if output.json == "-":
         click.echo(report.to_json())
+        _keep(recording, report, output)
         return
     width, color = _width(), sys.stdout.isatty()
     click.echo(render(report, width=width, color=color), nl=False, color=color)
+    _keep(recording, report, output)
     kept = [
         f"{what} {path}"
         for what, path in (("recording", output.save), ("page", output.html), ("JSON", output.json))
@@ -233,7 +314,10 @@ def _deliver(recording: Any, report: Report, output: Output) -> None:
     ]
     if kept:
         click.echo(f"Written: {', '.join(kept)}.")
-    else:
+    if remembered is not None:
+        click.echo(f"Run {remembered} of the history. Again: `unstarve show {remembered} --html page.html`;")
+        click.echo(f"once it is mended and run again: `unstarve compare {remembered} last`.")
+    elif not kept:
         click.echo("To keep this: --save FILE, then `unstarve show FILE --html page.html`.")
 
 
@@ -271,21 +355,94 @@ def _leave(code: int) -> None:
 
 
 @cli.command()
-@click.argument("file", type=click.Path())
+@click.argument("file", metavar="FILE|ID|last")
 @_output_options
 def show(file: str, json_path: str | None, html_path: str | None, fail_above: float | None, quiet: bool) -> None:
-    """Draw a stored recording again. Works without torch."""
-    from unstarve import recording as recordings
+    """Draw a stored recording, or a run of the history, again. Works without torch."""
     from unstarve.judge import judge
 
-    try:
-        recording = recordings.load(file)
-    except OSError as error:
-        raise UsageError(f"The recording {file!r} cannot be read: {error.strerror}.") from None
+    recording = _stored(file)
     report = judge(recording)
     output = Output(json=json_path, html=html_path, save=None, fail_above=fail_above, quiet=quiet)
     _deliver(recording, report, output)
     _leave(_gate(report, output))
+
+
+def _stored(reference: str) -> Any:
+    """The recording in a file, or that of a run in the history: an id, `last`, or `last~N` for N runs before the last."""
+    from unstarve import recording as recordings
+
+    try:
+        if os.path.exists(reference):
+            return recordings.load(reference)
+        from unstarve import store
+
+        found = store.named(reference, store.project_of("."))
+    except OSError as error:
+        raise UsageError(f"The recording {reference!r} cannot be read: {error.strerror}.") from None
+    if found is None:
+        raise UsageError(
+            f"The recording {reference!r} cannot be read: there is no such file, and a run of the history is given by "
+            "its id, `last` or `last~1`."
+        )
+    return found
+
+
+@cli.command()
+@click.argument("before", metavar="BEFORE")
+@click.argument("after", metavar="AFTER")
+@click.option("--json", "json_path", metavar="PATH", help="Write the comparison as JSON ('-' for stdout).")
+def compare(before: str, after: str, json_path: str | None) -> None:
+    """What changed from one run to another, by how much, and whether it is real.
+
+    BEFORE and AFTER are files written by --save, ids of `unstarve history`, `last`, or `last~N` for N runs before it.
+    """
+    from unstarve import comparison as comparisons
+    from unstarve.render.comparison import render
+
+    _written_to(json_path).check()
+    comparison = comparisons.compare(_stored(before), _stored(after))
+    if json_path == "-":
+        click.echo(comparison.to_json())
+    else:
+        color = sys.stdout.isatty()
+        click.echo(render(comparison, width=_width(), color=color), nl=False, color=color)
+        _write_json(comparison.to_json(), json_path)
+    _leave(NO_VERDICT if comparison.outcome == "unresolved" else VERDICT)
+
+
+@cli.command()
+@click.option("--all", "is_all", is_flag=True, help="Runs of every project, not only of this one.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Newest N runs.")
+@click.option("--json", "json_path", metavar="PATH", help="Write the list as JSON ('-' for stdout).")
+def history(is_all: bool, limit: int, json_path: str | None) -> None:
+    """Earlier runs of this project, newest first."""
+    from unstarve import store
+    from unstarve.render.comparison import render_history
+
+    _written_to(json_path).check()
+    project = None if is_all else store.project_of(".")
+    runs = store.runs(project, limit)
+    if json_path == "-":
+        click.echo(store.to_json(runs))
+    else:
+        color = sys.stdout.isatty()
+        text = render_history(runs, location=store.location(), width=_width(), color=color, project=project)
+        _write_json(store.to_json(runs), json_path)
+        click.echo(text, nl=False, color=color)
+    _leave(VERDICT)
+
+
+def _written_to(json_path: str | None) -> Output:
+    return Output(json=json_path, html=None, save=None, fail_above=None, quiet=True)
+
+
+def _write_json(text: str, path: str | None) -> None:
+    if path is None:
+        return
+    with _writing():
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    click.echo(f"Written: JSON {path}.")
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -21,7 +21,8 @@ from unstarve.report import Estimate
 PRIOR_WEIGHT = 4.0
 """Degrees of freedom that the pooled variance counts for beside a rung's own."""
 
-CONFIDENCE = 0.95
+LEAST_FREEDOM = 4.0
+"""Degrees of freedom below which the scatter of steps within blocks is taken in."""
 
 
 def mean(figures: Sequence[float]) -> float:
@@ -55,6 +56,20 @@ def contrast(blocks: Sequence[Block], upper: str, lower: str) -> Estimate | None
     pooled, weight = _residual_variance(groups)
     within = _within(groups[upper]) + _within(groups[lower])
     return _interval(differences, 2 * pooled, weight, fallback=within)
+
+
+def from_periods(periods_s: Sequence[float]) -> Estimate:
+    """Steps per second from the periods of single steps, with a 95 % t interval on the logarithmic scale."""
+    return _plain([-math.log(max(1e-9, period)) for period in periods_s], steps=len(periods_s))
+
+
+def from_ratios(ratios: Sequence[float]) -> Estimate:
+    """The geometric mean of ratios, with a 95 % t interval on the logarithmic scale."""
+    return _plain([math.log(ratio) for ratio in ratios])
+
+
+def _plain(logs: Sequence[float], steps: int | None = None) -> Estimate:
+    return _interval(logs, 0.0, 0.0, fallback=0.04, steps=steps)
 
 
 def _groups(blocks: Iterable[Block]) -> dict[str, list[Block]]:
@@ -125,10 +140,9 @@ def _interval(
     centre = mean(logs)
     own = sum((item - centre) ** 2 for item in logs)
     freedom = (count - 1) + weight
-    if freedom < 1:
-        variance, freedom = fallback, 4.0
-    else:
-        variance = (own + weight * pooled) / freedom
+    guess = max(0.0, LEAST_FREEDOM - freedom)  # too few blocks: the scatter of steps makes up for what is missing
+    variance = (own + weight * pooled + guess * fallback) / (freedom + guess)
+    freedom += guess
     half = student(freedom) * math.sqrt(variance / count)
     return Estimate(value=math.exp(centre), low=math.exp(centre - half), high=math.exp(centre + half), steps=steps)
 

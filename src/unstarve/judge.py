@@ -86,6 +86,8 @@ def judge(recording: Recording, *, threshold: float = THRESHOLD) -> Report:
     rates = estimate.rates(blocks)
     ceiling = "device" if "device" in rates else "host"
     evidence = Evidence(recording=recording, blocks=blocks, rates=rates, ceiling_id=ceiling, threshold=threshold)
+    if recording.loader is not None and "none" not in rates and _is_always_anew(recording):
+        return _anew(recording)
     if recording.loader is None or "none" not in rates or ceiling not in rates:
         return _unresolved(recording, rates)
     headroom = evidence.contrast(ceiling, "none")
@@ -831,6 +833,49 @@ def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[C
             ),
         )
     ]  # fmt: skip
+
+
+def _is_always_anew(recording: Recording) -> bool:
+    starts = [start for start in recording.starts if recording.loader and start.loader == recording.loader.number]
+    return len(starts) > 3 and all(start.batches <= 1 for start in starts)
+
+
+def _anew(recording: Recording) -> Report:
+    """The report on a loop that makes a new iterator for every step; its starts tell all."""
+    loader = recording.loader
+    assert loader is not None
+    starts = [start for start in recording.starts if start.loader == loader.number]
+    wholes = [(after.created_ns - start.created_ns) / 1e9 for start, after in zip(starts, starts[1:], strict=False)]
+    losses = [(start.construct_ns + start.first_wait_ns) / 1e9 for start in starts[:-1]]
+    pairs = [(whole, max(1e-6, whole - loss)) for whole, loss in zip(wholes, losses, strict=True)]
+    baseline = estimate.from_periods([whole for whole, _ in pairs])
+    ceiling = estimate.from_periods([rest for _, rest in pairs])
+    gain = estimate.from_ratios([whole / rest for whole, rest in pairs])
+    start_fraction = min(1.0, sum(losses) / max(1e-9, sum(wholes)))
+    culprit = Culprit(
+        stage="worker-start",
+        kind="worker-start",
+        name="a new iterator for every step",
+        source=loader.source,
+        resource="wait",
+        gain=gain,
+        evidence=f"{len(starts)} iterators gave one batch each; starting them took {start_fraction:.0%} of the time.",
+    )
+    report = Report(
+        verdict=Verdict(
+            bound="start",
+            sentence=f"Start-bound: {start_fraction:.0%} of the time goes into making a new iterator for every step.",
+            culprits=(culprit,),
+        ),
+        baseline=baseline,
+        ceiling=ceiling,
+        time=WallTime(steady=1 - start_fraction, start=start_fraction, other_loaders=0.0),
+        limit=Limit(binding="start", explanation="Every step makes a new iterator, so nothing is loaded ahead."),
+        headroom=gain,
+        environment=_environment(recording),
+        command=recording.command,
+    )
+    return replace(report, remedies=remedies(recording, report))
 
 
 def _unresolved(recording: Recording, rates: dict[str, Estimate]) -> Report:

@@ -22,8 +22,10 @@ from unstarve.errors import UsageError
 class Script:
     """A program to run."""
 
-    code: types.CodeType
-    """Its compiled source."""
+    source: bytes | types.CodeType
+    """Its source, or its code where the source is compiled already."""
+    filename: str
+    """Absolute path, as `__main__.__file__` has it."""
     module: types.ModuleType
     """What will be `__main__`."""
     arguments: tuple[str, ...]
@@ -37,7 +39,6 @@ def from_file(path: str, arguments: Sequence[str]) -> Script:
 
     Raises:
         UsageError: there is no such file, or it cannot be read.
-        SyntaxError: it is not Python; shown as Python would.
     """
     file = Path(path)
     if file.is_dir():
@@ -49,12 +50,12 @@ def from_file(path: str, arguments: Sequence[str]) -> Script:
     except OSError as error:
         raise UsageError(f"The script {path!r} cannot be read: {error.strerror}.") from None
     module = types.ModuleType("__main__")
-    module.__file__ = str(file)
+    filename = os.path.abspath(file)
+    module.__file__ = filename
     module.__dict__["__builtins__"] = __builtins__
     module.__dict__["__spec__"] = None
     module.__dict__["__cached__"] = None
-    code = compile(source, str(file), "exec", dont_inherit=True)
-    return Script(code, module, (path, *arguments), str(file.resolve().parent))
+    return Script(source, filename, module, (path, *arguments), str(file.resolve().parent))
 
 
 def from_module(name: str, arguments: Sequence[str]) -> Script:
@@ -82,18 +83,21 @@ def from_module(name: str, arguments: Sequence[str]) -> Script:
     module.__package__ = spec.parent
     module.__loader__ = spec.loader
     module.__dict__["__builtins__"] = __builtins__
-    return Script(code, module, (spec.origin, *arguments), os.getcwd())
+    return Script(code, spec.origin, module, (spec.origin, *arguments), os.getcwd())
 
 
 def execute(script: Script) -> None:
-    """Run the program as `__main__`; whatever it raises comes through."""
+    """Run the program as `__main__`; whatever it raises comes through, a `SyntaxError` of its source included."""
+    code = script.source
+    if isinstance(code, bytes):
+        code = compile(code, script.filename, "exec", dont_inherit=True)
     sys.argv = list(script.arguments)
     if sys.path:
         sys.path[0] = script.path_entry
     else:
         sys.path.insert(0, script.path_entry)
     sys.modules["__main__"] = script.module
-    exec(script.code, script.module.__dict__)
+    exec(code, script.module.__dict__)
 
 
 def show_exception(error: BaseException) -> None:

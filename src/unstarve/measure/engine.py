@@ -36,6 +36,12 @@ TARGET_AFTER = 2
 TARGET_AFTER_WITHOUT_GRADIENTS = 100
 """Batches without gradients after which it is taken all the same: the script may never train."""
 
+ANEW_STARTS = 12
+"""Iterators with one batch each after which a loop is known to make a new one for every step."""
+
+LENT_BATCHES = 24
+"""First batches of the target that are looked at again after their step: does the loop write into them?"""
+
 HOST_BATCHES = 4
 """Batches kept on the host and on the device: more than one, since shapes and values vary."""
 
@@ -48,6 +54,7 @@ class _Pending:
     wait_ns: int
     telemetry: Telemetry | None
     is_whole: bool = True
+    lent: tuple[Any, Any] | None = None
 
 
 class Watched:
@@ -193,6 +200,12 @@ class Engine:
         session = self._session(loader)
         now = self.clock_ns()
         self._close_iterator(session, now)
+        if self._is_always_anew(session):
+            self.target = self.target or session
+            self._finish()
+            if self._stop:
+                raise errors.Finished("every step makes a new iterator")
+            return make_iterator(loader)
         session.created_ns = now
         self._start_fleet(session, make_iterator)
         session.construct_ns = self.clock_ns() - now
@@ -223,19 +236,37 @@ class Engine:
     def _session(self, loader: Any) -> Session:
         found = self._sessions.get(id(loader))
         if found is None or found.loader is not loader:
+            found = self._made_again(loader)
+        if found is None:
             length = epoch_length(loader) if isinstance(loader, DataLoader) else None
-            facts = _describe(loader, len(self._sessions), length, self._made.get(id(loader)))
+            facts = _describe(loader, len(self.loaders), length, self._made.get(id(loader)))
             found = Session(loader, facts, Switchboard(), length)
             self._sessions[id(loader)] = found
         return found
+
+    def _made_again(self, loader: Any) -> Session | None:
+        """The session of an earlier loader made by the same line of the script: a loop may make one every epoch."""
+        place = self._made.get(id(loader))
+        if place is None or not isinstance(loader, DataLoader):
+            return None
+        for session in self._sessions.values():
+            former = session.loader
+            is_same = session.facts.source == place and type(former) is type(loader) and former is not loader
+            if is_same and type(former.dataset) is type(loader.dataset) and former.num_workers == loader.num_workers:
+                session.loader = loader
+                session.length = epoch_length(loader)
+                self._sessions[id(loader)] = session
+                return session
+        return None
 
     def _start_fleet(self, session: Session, make_iterator: Callable[[Any], Any]) -> None:
         if not isinstance(session.loader, DataLoader):
             session.iterator = make_iterator(session.loader)
             return
-        keeps = session.fleet is not None and session.fleet.is_endless and session.is_natural is False
-        if keeps:
-            return
+        if session.fleet is not None and session.fleet.is_endless:
+            session.is_natural = session.is_natural and not self._is_costly(session)
+            if not session.is_natural:
+                return
         if session.fleet is not None and not session.fleet.is_persistent:
             session.fleet.close()
             session.fleet = None
@@ -253,6 +284,16 @@ class Engine:
         # One fleet serves all later epochs once two natural starts have been clocked.
         if session.fleet.is_endless and len(session.starts) >= 1:
             session.is_natural = False
+
+    def _is_always_anew(self, session: Session) -> bool:
+        """Whether the loop makes a new iterator for every batch: then there is no steady state to measure."""
+        starts = session.starts
+        return len(starts) >= ANEW_STARTS and not self._passive and all(start.batches <= 1 for start in starts)
+
+    def _is_costly(self, session: Session) -> bool:
+        """Whether starting the workers once more would eat up the budget; then one natural start must do."""
+        first = session.starts[0] if session.starts else None
+        return first is not None and first.construct_ns + first.first_wait_ns > 0.1e9 * self.options.budget_s
 
     def _close_iterator(self, session: Session, now: int) -> None:
         if session.current is None or session.created_ns == 0:
@@ -290,7 +331,9 @@ class Engine:
         now = self.clock_ns()
         self._loop_began_ns = self._loop_began_ns or now
         if self.is_finished:
-            return self._after_the_end(session)
+            batch = self._after_the_end(session)
+            session.delivered += 1
+            return batch
         if session.current is not iterator:
             raise StopIteration
         if self._is_epoch_over(session):
@@ -300,6 +343,7 @@ class Engine:
         batch, telemetry = self._batch(session, step)
         delivered = self.clock_ns()
         self._account(session, now, delivered, telemetry)
+        self._lend(session, batch, telemetry)
         return batch
 
     def _is_epoch_over(self, session: Session) -> bool:
@@ -349,11 +393,12 @@ class Engine:
         session.wait_ns += wait
         session.delivered += 1
         session.total += 1
+        is_whole = session.delivered > 1 and not self._is_disturbed
         if session is self.target:
             self._steps_total += 1
         if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
             session.with_gradients += 1
-        session.pending = _Pending(delivered, wait, telemetry, is_whole=not self._is_disturbed)
+        session.pending = _Pending(delivered, wait, telemetry, is_whole)
 
     def _end_step(self, session: Session, now: int) -> Step | None:
         pending, session.pending = session.pending, None
@@ -361,7 +406,7 @@ class Engine:
             return None
         body = now - pending.delivered_ns
         session.spent_ns += pending.wait_ns + body
-        self._check_cached()
+        self._check_lent(pending)
         if self._program is None and pending.is_whole and session.delivered > 1:
             self._natural_periods.append(pending.wait_ns + body)
         return Step(
@@ -378,7 +423,6 @@ class Engine:
         if not self._stop:
             if self._is_epoch_over(session):
                 raise StopIteration
-            session.delivered += 1
             return self._pull_plain(session)
         self._raised += 1
         if self._raised > 20:  # somebody swallows it; do not hold the script for ever
@@ -442,30 +486,38 @@ class Engine:
             self._on_device = [self._device.put(batch) for batch in self._host]
         return len(self._host)
 
-    def _serve_cached(self, pool: Sequence[Any]) -> Any:
+    def _serve_cached(self, pool: list[Any]) -> Any:
         item = pool[self._next_cached % len(pool)]
         self._next_cached += 1
         if self._copies_cached:
-            return values.rewrap(
-                item, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else values.snapshot(leaf)
-            )
+            return values.rewrap(item, _duplicate)
         self._cached_out = (item, values.versions(item))
         return values.rewrap(item, lambda leaf: leaf)
 
-    def _check_cached(self) -> None:
-        """Copy from now on if the loop wrote into a batch that it was lent."""
-        if self._cached_out is None:
-            return
-        item, versions = self._cached_out
-        self._cached_out = None
-        if values.versions(item) != versions:
-            self._copies_cached = True
-            self.note(
-                Note(
-                    id="batch-mutated",
-                    sentence="The loop writes into its batches, so cached batches are copied before use.",
-                )
-            )
+    def _lend(self, session: Session, batch: Any, telemetry: Telemetry | None) -> None:
+        """Mark a real batch of the warm-up, to see whether the loop writes into what it gets."""
+        if session is self.target and session.total <= LENT_BATCHES and self.serving == "loader" and session.pending:
+            session.pending.lent = (batch, values.fingerprint(batch))
+
+    def _check_lent(self, pending: _Pending) -> None:
+        """Copy cached batches before use if the loop wrote into a batch that it was handed."""
+        if pending.lent is not None:
+            batch, mark = pending.lent
+            if values.fingerprint(batch) != mark:
+                self._start_copying()
+        if self._cached_out is not None:
+            item, versions = self._cached_out
+            self._cached_out = None
+            if values.versions(item) != versions:
+                self._start_copying()
+                for pool in (self._host, self._on_device):  # the item is spoilt
+                    if len(pool) > 1:
+                        pool[:] = [other for other in pool if other is not item]
+
+    def _start_copying(self) -> None:
+        self._copies_cached = True
+        sentence = "The loop writes into its batches, so cached batches are copied before use."
+        self.note(Note(id="batch-mutated", sentence=sentence))
 
     # Facts ---------------------------------------------------------------------------------------
 
@@ -496,17 +548,28 @@ class Engine:
     @property
     def loaders(self) -> tuple[Loader, ...]:
         """Loaders iterated so far."""
-        return tuple(session.facts for session in self._sessions.values())
+        return tuple({id(session): session.facts for session in self._sessions.values()}.values())
 
     @property
     def steps_total(self) -> int:
-        """Batches handed out to the target's loop."""
-        return self._steps_total
+        """Batches handed out to the target's loop, those before it was chosen included."""
+        return self.target.total if self.target is not None else self._steps_total
+
+    @property
+    def most_batches(self) -> int:
+        """Batches that the busiest loader gave."""
+        return max((session.total for session in self._sessions.values()), default=0)
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether the experiment ended because its time was up."""
+        return self.is_finished
 
     def recording(self) -> Recording:
         """All facts so far."""
         now = self._ended_ns or self.clock_ns()
-        starts = [start for session in self._sessions.values() for start in self._all_starts(session, now)]
+        sessions = {id(session): session for session in self._sessions.values()}.values()
+        starts = [start for session in sessions for start in self._all_starts(session, now)]
         measured = {block.rung for block in self._blocks}
         return Recording(
             command=self._command,
@@ -520,7 +583,7 @@ class Engine:
             body=self._body,
             worker_environment=self._worker_environment,
             natural_period_ns=int(statistics.median(self._natural_periods)) if self._natural_periods else 0,
-            steps_total=self._steps_total,
+            steps_total=self.steps_total,
             span_ns=now - self._began_ns,
             loop_ns=now - self._loop_began_ns if self._loop_began_ns else 0,
             has_device=self._device is not None,
@@ -624,6 +687,15 @@ class _Bench:
     def collect_batches(self) -> int:
         """Keep some batches on the host and the device."""
         return self._engine.collect_batches(self._session)
+
+
+def _duplicate(leaf: Any) -> Any:
+    """A copy of one tensor, in the same kind of memory, or of another leaf."""
+    if not isinstance(leaf, torch.Tensor):
+        return values.snapshot(leaf)
+    if leaf.is_pinned():
+        return torch.empty_like(leaf, pin_memory=True).copy_(leaf)
+    return leaf.clone()
 
 
 def _ladder_order(rung: Rung) -> tuple[int, int]:
