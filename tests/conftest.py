@@ -1,4 +1,14 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def own_history(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a history of the test's own: no test, and no process it starts, writes into the user's."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("UNSTARVE_HOME", str(home))
+    return home

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from unstarve.report import Report
 
 VERDICT, GATE, USAGE, SCRIPT_FAILED, NO_VERDICT = 0, 1, 2, 3, 4
 """Exit codes, by the contract."""
+
+INTERRUPTED = 130
+"""What a shell expects after Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +106,8 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
     module: str | None, save_path: str | None, budget: float, full: bool, depth: int, loader: str | None,
-    simulate_step: float | None, no_history: bool, go_on: bool, patience: float, json_path: str | None, html_path: str | None,
-    fail_above: float | None, quiet: bool, arguments: tuple[str, ...],
+    simulate_step: float | None, no_history: bool, go_on: bool, patience: float, json_path: str | None,
+    html_path: str | None, fail_above: float | None, quiet: bool, arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Diagnose the training loop of SCRIPT, which is run as it is.
 
@@ -162,6 +166,7 @@ class _Ending:
     """How the script ended."""
 
     failed: bool = False
+    interrupted: bool = False
     exit_code: int | None = None
     message: str | None = None
 
@@ -182,6 +187,8 @@ def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
         if isinstance(leaving.code, str):
             click.echo(leaving.code, err=True)
         return _Ending(failed=code != 0, exit_code=code)
+    except KeyboardInterrupt:
+        return _Ending(interrupted=True, message="it was interrupted")
     except BaseException as error:
         _stop(progress)
         script.show_exception(error)
@@ -203,7 +210,11 @@ def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
     from unstarve.judge import judge
 
     recording = engine.recording()
-    report = judge(recording)
+    try:
+        report = judge(recording)
+    except Exception:
+        _save_after_crash(recording)
+        raise
     has_verdict = report.baseline is not None and report.ceiling is not None
     if ending.failed and not (engine.is_finished and has_verdict):
         code = "" if ending.exit_code is None else f" with exit code {ending.exit_code}"
@@ -212,6 +223,12 @@ def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
             click.echo(f"unstarve: note that {ending.message}, so it may be due to us.", err=True)
         _keep(recording, report, output)
         _leave(SCRIPT_FAILED)
+    if ending.interrupted:
+        _keep(recording, report, output)
+        if has_verdict:
+            _deliver(recording, report, output, None)
+        click.echo("unstarve: interrupted.", err=True)
+        _leave(INTERRUPTED)
     if not has_verdict:
         _keep(recording, report, output)
         click.echo(f"unstarve: no verdict: {_why_none(engine, ending)}", err=True)
@@ -260,6 +277,16 @@ def _spared(recording: Any, output: Output) -> str:
     return f" Its recording is in {path}."
 
 
+def _save_after_crash(recording: Any) -> None:
+    """Keep what was measured when judging it fails: that is our fault, and measuring again costs the user."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", prefix="unstarve-", suffix=".json", delete=False) as file:
+        path = file.name
+    recording.save(path)
+    click.echo(f"unstarve: judging failed; this is a fault of unstarve. What was measured is in {path}.", err=True)
+
+
 def _why_none(engine: Any, ending: _Ending) -> str:
     if ending.message:
         return f"{ending.message}."
@@ -270,6 +297,9 @@ def _why_none(engine: Any, ending: _Ending) -> str:
         )
     if engine.most_batches == 0:
         return "the loader is empty: it gave no batch at all."
+    if engine.wanted_loader is not None and engine.target is None:
+        names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
+        return f"there is no loader {engine.wanted_loader!r} with enough batches; the script iterated {names}."
     if engine.is_over_budget:
         return (
             f"the budget of {engine.options.budget_s:.0f} s was over after {engine.steps_total} steps, before the rungs "
@@ -369,7 +399,7 @@ def show(file: str, json_path: str | None, html_path: str | None, fail_above: fl
 
 
 def _stored(reference: str) -> Any:
-    """The recording in a file, or that of a run in the history: an id, `last`, or `last~N` for N runs before the last."""
+    """The recording in a file, or that of a run in the history: an id, `last`, or `last~N` for N runs before it."""
     from unstarve import recording as recordings
 
     try:
@@ -496,10 +526,13 @@ def main() -> None:
         _leave(USAGE)
     except click.exceptions.Abort:
         click.echo("unstarve: interrupted.", err=True)
-        _leave(130)
+        _leave(INTERRUPTED)
     except MeasurementError as error:
         click.echo(f"unstarve: {error}", err=True)
         _leave(NO_VERDICT)
     except UnstarveError as error:
         click.echo(f"unstarve: {error}", err=True)
         _leave(USAGE)
+    except Exception:  # ours: never the code of the gate
+        traceback.print_exc()
+        _leave(NO_VERDICT)

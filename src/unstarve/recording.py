@@ -60,6 +60,8 @@ class Block:
     """For each batch that a worker made, the CPU time (process, all threads) of making it."""
     copies_ns: tuple[int, ...] = ()
     """For each batch that a worker made, the wall time that serving from the cache spent on copying."""
+    delays_ns: tuple[int, ...] = ()
+    """For each batch that a worker made, how long the worker was ready to run but had no core."""
     workers: tuple[int, ...] = ()
     """For each batch that a worker made, the worker's number."""
 
@@ -95,6 +97,8 @@ class Stage:
     """Wall time of each timed sample."""
     cpu_ns: tuple[int, ...] = ()
     """CPU time (process, all threads) of each timed sample."""
+    delay_ns: tuple[int, ...] = ()
+    """How long each timed sample was ready to run but had no core."""
     read_bytes: int = 0
     """Bytes that system calls read during the timed samples, page cache included."""
     read_calls: int = 0

@@ -148,7 +148,7 @@ class Engine:
     ) -> None:
         self.options = options or Options()
         self._command = command
-        self._wanted_loader = loader
+        self.wanted_loader = loader
         self._stop = stop
         self._patience_s = patience_s
         self._passive = passive
@@ -225,10 +225,10 @@ class Engine:
                     accelerator.launch(step_ms / 1e3)
 
     def _is_wanted(self, session: Session) -> bool:
-        if self._wanted_loader is None:
+        if self.wanted_loader is None:
             return True
         names = (str(session.facts.number), session.facts.name, type(session.loader).__name__)
-        return self._wanted_loader in names or self._wanted_loader in session.facts.name
+        return self.wanted_loader in names or self.wanted_loader in session.facts.name
 
     def _is_through(self) -> bool:
         return self.is_finished and not self._stop
@@ -442,7 +442,7 @@ class Engine:
         """Make the session the target if it looks like the training loader."""
         if self.target is not None or self._passive:
             return
-        if self._wanted_loader is not None:
+        if self.wanted_loader is not None:
             wanted = self._is_wanted(session)
         else:
             wanted = session.with_gradients >= TARGET_AFTER or session.total >= TARGET_AFTER_WITHOUT_GRADIENTS

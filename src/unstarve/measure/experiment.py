@@ -17,7 +17,7 @@ from unstarve import estimate
 from unstarve.measure import plan
 from unstarve.measure.body import BodySampler
 from unstarve.measure.split import Address
-from unstarve.measure.worker import Findings, Telemetry
+from unstarve.measure.worker import COLLATE, Findings, Telemetry
 from unstarve.recording import Block, BodyLine, Note, Rung, Stage
 
 NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
@@ -192,6 +192,7 @@ class _Experiment:
             if level == self._options.depth or self._elapsed_s() > 0.3 * self._options.budget_s:
                 break
             new = plan.to_open(costs, self._opened, sample_ns, self._options.depth) if costs else []
+            new += self._to_open_in_collate()
             if not new:
                 break
             self._opened += new
@@ -221,10 +222,25 @@ class _Experiment:
     def _is_slow(self) -> bool:
         return self._period_ns * max(1, self._bench.workers) > 3e9
 
-    def _costs(self) -> dict[Address, Any]:
-        return plan.merge(
-            [findings.costs for findings in self._findings if findings.costs][-max(1, self._bench.workers) :]
-        )
+    def _costs(self, *, of_collate: bool = False) -> dict[Address, Any]:
+        """Costs of the last pass by address; those inside the collate function without their first number."""
+        first = 1 if of_collate else 0
+        parts = [
+            {a[first:]: cost for a, cost in findings.costs.items() if (a[0] == COLLATE) is of_collate}
+            for findings in self._findings
+        ]
+        return plan.merge([part for part in parts if part][-max(1, self._bench.workers) :])
+
+    def _to_open_in_collate(self) -> list[Address]:
+        if self._collate_share() < 0.1:
+            return []
+        opened = [address[1:] for address in self._opened if address[0] == COLLATE]
+        costs = self._costs(of_collate=True)
+        found = plan.to_open(costs, opened, self._collate_ns(), self._options.depth) if costs else []
+        return [(COLLATE, *address) for address in found]
+
+    def _collate_ns(self) -> float:
+        return estimate.mean([wall for findings in self._findings for wall in findings.collate_wall_ns])
 
     def _sample_ns(self) -> float:
         figures = [wall for findings in self._findings for wall in findings.sample_wall_ns]
@@ -247,9 +263,11 @@ class _Experiment:
             stages.append(
                 plan.fixed_stage(
                     "collate", self._bench.collate_name, source=self._bench.collate_source, samples=len(collate_walls),
-                    wall_ns=tuple(wall // size for wall in collate_walls), cpu_ns=tuple(cpu // size for cpu in collate_cpus),
+                    wall_ns=tuple(wall // size for wall in collate_walls),
+                    cpu_ns=tuple(cpu // size for cpu in collate_cpus),
                 )
             )  # fmt: skip
+            stages += plan.collate_stages(self._costs(of_collate=True), self._collate_ns(), size)
         if self._bench.workers:
             stages.append(plan.fixed_stage("ipc", "transport from the workers"))
         return stages
@@ -420,10 +438,9 @@ class _Experiment:
             self._add(AFFINITY, "loader", {"mode": "run", "affinity": self._bench.affinity})
 
     def _collate_share(self) -> float:
-        walls = [wall for findings in self._findings for wall in findings.collate_wall_ns]
         sizes = max((findings.batch_size for findings in self._findings), default=1) or 1
         whole = self._sample_ns() * sizes
-        return (sum(walls) / len(walls)) / whole if walls and whole else 0.0
+        return self._collate_ns() / whole if whole else 0.0
 
     def _ceiling_id(self) -> str:
         return DEVICE.id if DEVICE.id in self._rungs and DEVICE.id not in self._failed else HOST.id
@@ -556,6 +573,7 @@ def _make_block(rung: str, number: int, start: int, end: int, cpu: int, steps: S
         fetches_ns=tuple(item.wall_ns for item in made),
         fetches_cpu_ns=tuple(item.cpu_ns for item in made),
         copies_ns=tuple(item.copied_ns for item in made),
+        delays_ns=tuple(item.delay_ns for item in made),
         workers=tuple(item.worker for item in made),
     )
 

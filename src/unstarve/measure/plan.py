@@ -14,9 +14,6 @@ from unstarve.measure.runtime import Cost, is_library
 from unstarve.measure.split import ANY_ITERATION, Address
 from unstarve.recording import Rung, Stage
 
-COLLATE = (-3,)
-"""Address under which units of a custom collate function are kept."""
-
 OPEN_SHARE = 0.10
 """A unit is looked into if it takes at least this fraction of a sample's time."""
 
@@ -350,6 +347,26 @@ def cut_rung(node: Node, order: int) -> Rung:
 def knockout_rung(stage: Stage) -> Rung:
     """The rung that serves this stage alone."""
     return Rung(id=f"knockout:{stage.id}", label=f"{stage.name} for free", kind="knockout", after=stage.id, order=-1)
+
+
+def collate_stages(costs: Mapping[Address, Cost], collate_ns: float, batch_size: int) -> list[Stage]:
+    """Statements of the user's collate function, their cost shared out over the samples of a batch."""
+    if not costs:
+        return []
+    found = []
+    for node in nodes(costs, collate_ns):
+        stage = node.stage
+        found.append(
+            replace(
+                stage,
+                id=f"collate:{stage.id}",
+                parent="collate" if stage.parent is None else f"collate:{stage.parent}",
+                kind="collate",
+                wall_ns=tuple(wall // batch_size for wall in stage.wall_ns),
+                cpu_ns=tuple(cpu // batch_size for cpu in stage.cpu_ns),
+            )
+        )
+    return found
 
 
 def fixed_stage(ident: str, name: str, **figures: Any) -> Stage:

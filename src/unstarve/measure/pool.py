@@ -19,8 +19,8 @@ class Pool:
     """Values cached at one cut point of one process.
 
     The first uses of each value are served as copies and watched: if a later stage wrote to one of them, or kept its
-    memory in a batch, the pool goes on copying; otherwise it serves the values themselves from then on. Tensors are
-    still watched by their version counters, which costs nothing.
+    memory in a batch, the pool goes on copying; otherwise it serves the values themselves from then on, and looks at one of
+    them in every batch.
 
     Args:
         always_copy: serve fresh memory every time, as for values that cross the process boundary as they are.
@@ -28,10 +28,10 @@ class Pool:
 
     def __init__(self, *, always_copy: bool = False, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._items: list[Any] = []
-        self._versions: list[tuple[int, ...]] = []
+        self._shared: list[tuple[Any, ...]] = []
+        self._clean_uses: list[int] = []
         self._next = 0
-        self._watched_uses = 0
-        self._in_use: list[tuple[Any, Any]] = []
+        self._in_use: list[tuple[int, Any, Any]] = []
         self._is_guarded = not always_copy
         self._clock_ns = clock_ns
         self.is_copying = True
@@ -44,10 +44,16 @@ class Pool:
     def __len__(self) -> int:
         return len(self._items)
 
-    def add(self, value: Any) -> None:
-        """Keep `value`, which must already be a snapshot that nobody else holds."""
+    def add(self, value: Any, shared: tuple[Any, ...] = ()) -> None:
+        """Keep `value`, which must already be a snapshot that nobody else holds.
+
+        Args:
+            value: what to keep.
+            shared: objects of the program inside it, which copies keep by reference as the snapshot did.
+        """
         self._items.append(value)
-        self._versions.append(values.versions(value))
+        self._shared.append(shared)
+        self._clean_uses.append(0)
         self.bytes += values.size_bytes(value)
 
     def serve(self) -> Any:
@@ -56,30 +62,37 @@ class Pool:
         self._next = (position + 1) % len(self._items)
         item = self._items[position]
         if not self.is_copying:
-            if len(self._in_use) < WATCHED_AT_ONCE:
-                self._in_use.append((item, self._versions[position]))
+            self._watch_bare(position, item)
             return item
         before = self._clock_ns()
-        duplicate = values.snapshot(item)
+        duplicate = values.snapshot(item, self._shared[position])
         self.copied_ns += self._clock_ns() - before
-        if self._is_guarded and len(self._in_use) < WATCHED_AT_ONCE:
-            self._in_use.append((duplicate, values.fingerprint(duplicate)))
+        if self._is_guarded and len(self._in_use) < WATCHED_AT_ONCE and self._clean_uses[position] < GUARDED_USES:
+            self._in_use.append((position, duplicate, values.fingerprint(duplicate)))
         return duplicate
+
+    def _watch_bare(self, position: int, item: Any) -> None:
+        """Watch the first value of a batch that is served as it is, in full; more would cost what not copying saves."""
+        if not self._in_use:
+            self._in_use.append((position, item, values.fingerprint(item)))
 
     def settle(self, result: Any) -> None:
         """Say that everything served so far has been used, and led to `result`: decides whether copies are needed."""
         in_use, self._in_use = self._in_use, []
-        if self._is_guarded and in_use:
-            self._settle_guarded(in_use, result)
-        elif not self.is_copying and any(values.versions(item) != versions for item, versions in in_use):
-            self.is_copying = True
+        if not in_use:
+            return
+        was_written = any(values.fingerprint(item) != mark for _, item, mark in in_use)
+        if not self.is_copying:
+            self.is_copying = was_written
+        elif self._is_guarded:
+            served = [item for _, item, _ in in_use]
+            self._settle_guarded([position for position, _, _ in in_use], was_written, served, result)
 
-    def _settle_guarded(self, in_use: list[tuple[Any, Any]], result: Any) -> None:
-        served = [item for item, _ in in_use]
-        was_written = any(values.fingerprint(item) != mark for item, mark in in_use)
+    def _settle_guarded(self, positions: list[int], was_written: bool, served: list[Any], result: Any) -> None:
         if was_written or values.share_storage(served, result):
             self._is_guarded = False
             return
-        self._watched_uses += len(in_use)
-        if self._watched_uses >= GUARDED_USES * len(self._items):
+        for position in positions:
+            self._clean_uses[position] += 1
+        if min(self._clean_uses) >= GUARDED_USES:
             self._is_guarded = self.is_copying = False

@@ -24,11 +24,11 @@ _LIBRARY_PATHS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "plat
 
 def resolve(callee: Any, arguments: tuple[Any, ...]) -> tuple[types.FunctionType, tuple[Any, ...]] | None:
     """The Python function that a call would run, with the arguments it would get; None if there is none to enter."""
-    if isinstance(callee, str):  # a subscript: the callee is the name of the special method
-        method = getattr(type(arguments[0]), callee, None)
-        return (method, arguments) if isinstance(method, types.FunctionType) else None
-    if isinstance(callee, functools.partial) and not callee.keywords:
-        return resolve(callee.func, (*callee.args, *arguments))
+    if callee is operator.getitem:  # a subscript
+        return _resolve_special("__getitem__", arguments[0], arguments[1:])
+    if type(callee) is functools.partial:
+        is_open = callee.keywords or any(argument is _PLACEHOLDER for argument in callee.args)
+        return None if is_open else resolve(callee.func, (*callee.args, *arguments))
     if isinstance(callee, types.FunctionType):
         return callee, arguments
     if isinstance(callee, types.MethodType):
@@ -36,26 +36,33 @@ def resolve(callee: Any, arguments: tuple[Any, ...]) -> tuple[types.FunctionType
         return (function, (callee.__self__, *arguments)) if isinstance(function, types.FunctionType) else None
     if isinstance(callee, torch.nn.Module):
         return _resolve_module(callee, arguments)
-    method = getattr(type(callee), "__call__", None)
-    if isinstance(callee, type) or not isinstance(method, types.FunctionType):
-        return None
-    return method, (callee, *arguments)
+    return None if isinstance(callee, type) else _resolve_special("__call__", callee, arguments)
+
+
+_PLACEHOLDER = getattr(functools, "Placeholder", object())
+"""Marks arguments that a partial (from Python 3.14 on) leaves open."""
+
+
+def _resolve_special(name: str, owner: Any, arguments: tuple[Any, ...]) -> Any:
+    """The method that Python would look up on the owner's type, unless it is a static or class method."""
+    for kind in type(owner).__mro__:
+        if name in vars(kind):
+            method = vars(kind)[name]
+            return (method, (owner, *arguments)) if isinstance(method, types.FunctionType) else None
+    return None
 
 
 def _resolve_module(module: torch.nn.Module, arguments: tuple[Any, ...]) -> Any:
-    has_hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    has_hooks = any(getattr(module, name, True) for name in _HOOKS) or torch.nn.modules.module._has_any_global_hook()
     is_plain = type(module).__call__ is torch.nn.Module.__call__ and "forward" not in vars(module)
+    is_plain = is_plain and getattr(module, "_compiled_call_impl", None) is None
     forward = getattr(type(module), "forward", None)
     if has_hooks or not is_plain or not isinstance(forward, types.FunctionType):
         return None
     return forward, (module, *arguments)
 
 
-def call_plainly(callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Make the call as the user's code would."""
-    if isinstance(callee, str):
-        return operator.getitem(*arguments)
-    return callee(*arguments, **keywords)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def is_library(filename: str) -> bool:
@@ -105,22 +112,53 @@ class Cost:
 
 
 @dataclass(slots=True)
-class _Open:
-    """A unit, iteration or call that has started and not ended."""
+class Level:
+    """One function on the way to a cut point."""
 
-    number: int
-    wall_ns: int
-    cpu_ns: int
-    overhead_ns: int
-    reads: tuple[int, int]
-    faults: int
-    locals: dict[str, Any] | None = None
-    parts: Split | None = None
-    local_address: list[int] | None = None
-    item: Any = None
+    parts: Split
+    """The function."""
+    address: Address
+    """Where the cut lies, seen from this function."""
+    served: set[str] = field(default_factory=set, compare=False)
+    """Locals that a stub must replace: what the stage assigned or changed in place, and what is entangled with it."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """What stands behind a unit's call."""
+
+    callee: Any
+    found: tuple[types.FunctionType, tuple[Any, ...]] | None
+    is_entered: bool
+    arguments: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A unit, iteration or function that has started and not ended."""
+
+    number: int = 0
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    overhead_ns: int = 0
+    reads: tuple[int, int] = (0, 0)
+    faults: int = 0
+    locals: dict[str, Any] = field(default_factory=dict)
+    call: _Call | None = None
     count: int = -1
-    is_iteration: bool = False
-    is_loop: bool = False
+    item: Any = None
+    marks: _Marks | None = None
+    parts: Split | None = None
+    owner: Any = None
+    state: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class _Marks:
+    """What a stage found when it started, so that its changes show when it has ended."""
+
+    prints: list[dict[str, Any]]
+    """For each function on the way, fingerprints of the locals that will be read later."""
 
 
 class Observer:
@@ -132,19 +170,23 @@ class Observer:
         limit: values to keep at each cut point.
     """
 
+    getitem = staticmethod(operator.getitem)
+    """How variants name a subscript's callee."""
+
     def __init__(self, opened: Iterable[Address] = (), wanted: Iterable[Address] = (), limit: int = 0) -> None:
         self._opened = set(opened)
         self._wanted = set(wanted)
         self._limit = limit
         self._stack: list[_Open] = []
+        self._base = 0
         self._overhead_ns = 0
         self._sample: dict[Address, list[int]] = {}
+        self._unsettled: dict[Address, int] = {}
         self.costs: dict[Address, Cost] = {}
         self.pools: dict[Address, Pool] = {address: Pool() for address in self._wanted}
-        self.chains: dict[Address, list[tuple[Split, Address]]] = {}
+        self.chains: dict[Address, list[Level]] = {}
         self.refused: dict[Address, str] = {}
         self._io = _open_io()
-        self._is_recording = True
 
     def close(self) -> None:
         """Give back the file descriptor of the read counters."""
@@ -161,8 +203,10 @@ class Observer:
         parts = split.split(function)
         self._stack.clear()
         self._sample.clear()
-        self._is_recording = record
-        result = self._run(parts, (), arguments, {})
+        try:
+            result = self._prepared(parts, (), arguments)(*arguments)
+        finally:
+            self._stack.clear()
         if record:
             self._close_sample()
         return result
@@ -176,116 +220,128 @@ class Observer:
             cost.read_calls += calls
             cost.faults += faults
 
-    def _run(self, parts: Split, address: Address, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        opened = frozenset(unit.number for unit in parts.units if unit.is_loop and (*address, unit.number) in self._opened)
-        variant = split.watched(parts, opened)(self)
-        base = len(self._stack)
-        self._stack.append(_Open(0, 0, 0, 0, (0, 0), 0, parts=parts))
-        try:
-            return variant(*arguments, **keywords)
-        finally:
-            del self._stack[base:]
+    def _prepared(self, parts: Split, address: Address, arguments: tuple[Any, ...]) -> types.FunctionType:
+        """The watched variant of a function that is about to be called; `_leave_function` must follow."""
+        opened = [unit.number for unit in parts.units if unit.is_loop and (*address, unit.number) in self._opened]
+        variant = split.watched(parts, frozenset(opened))(self)
+        self._base = len(self._stack)
+        entered = _Open(parts=parts)
+        if self._wanted:
+            entered.owner = _owner(parts.function, arguments)
+            entered.state = _state(entered.owner)
+        self._stack.append(entered)
+        return variant
+
+    def _leave_function(self, outer: int) -> None:
+        del self._stack[self._base :]
+        self._base = outer
 
     def _address(self) -> Address:
-        return tuple(item.number for item in self._stack if item.parts is None)
+        return tuple([item.number for item in self._stack if item.parts is None])
 
     # Called by watched variants ------------------------------------------------------------------
 
-    def enter(self, number: int, _names: tuple[str, ...], frame: dict[str, Any]) -> None:
-        """A unit starts."""
+    def enter(self, number: int, depth: int, frame: dict[str, Any]) -> None:
+        """A unit starts; `frame` holds the function's locals, and `depth` is 1 inside a loop."""
         began = time.perf_counter_ns()
-        reads, faults = self._reads(), _faults()
-        item = self._push(began, number, reads, faults, frame)
-        item.is_loop = self._unit()[1].is_loop
+        self._push(began, number, 1 + 2 * depth, frame, counts=True)
 
-    def _push(self, began: int, number: int, reads: tuple[int, int], faults: int, frame: dict[str, Any] | None) -> _Open:
-        item = _Open(number, 0, 0, 0, reads, faults, locals=frame)
+    def _push(self, began: int, number: int, height: int, frame: dict[str, Any], *, counts: bool) -> None:
+        """Open a unit or iteration `height` items above the function's first."""
+        del self._stack[self._base + height :]  # what an exception or a `continue` left open
+        item = _Open(number, locals=frame)
         self._stack.append(item)
+        if self._wanted:
+            self._mark(item)
+        if counts:
+            item.reads, item.faults = self._reads(), _faults()
         item.cpu_ns = time.process_time_ns()
-        now = time.perf_counter_ns()
-        self._overhead_ns += now - began
+        item.wall_ns = time.perf_counter_ns()
+        self._overhead_ns += item.wall_ns - began
         item.overhead_ns = self._overhead_ns
-        item.wall_ns = now
-        return item
 
-    def leave(self, number: int, names: tuple[str, ...], frame: dict[str, Any]) -> None:
-        """A unit has ended; `frame` holds the function's locals."""
+    def pinned(self, frame: dict[str, Any]) -> None:
+        """Operands that a unit's call will get, and later ones, are evaluated; from here on it may change things."""
+        began = time.perf_counter_ns()
+        self._stack[-1].locals = frame
+        if self._wanted:
+            self._mark(self._stack[-1])
+        self._overhead_ns += time.perf_counter_ns() - began
+
+    def leave(self, number: int, depth: int, names: tuple[str, ...], frame: dict[str, Any]) -> None:
+        """A unit has ended, which assigned `names`."""
+        del self._stack[self._base + 2 + 2 * depth :]
+        self._end(names, frame, self._describe_unit)
+
+    def _end(self, names: tuple[str, ...], frame: dict[str, Any], describe: Callable[..., Cost]) -> None:
         for name in names:
             if name in frame:
                 values.force(frame[name])
         now, cpu = time.perf_counter_ns(), time.process_time_ns()
-        while self._stack[-1].is_iteration or self._stack[-1].number != number:
-            self._stack.pop()  # an iteration that a `continue` or `break` left open, or a unit in it
-        address = self._address()
-        item = self._stack[-1]
+        address, item = self._address(), self._stack[-1]
         self._account(address, item, now, cpu)
-        self._describe_unit(address, item, names, frame)
-        self._keep(address, frame)
+        if address not in self.costs:
+            self.costs[address] = describe(address, item, [frame.get(name) for name in names])
+        if address in self._wanted:
+            self._keep(address, item, frame)
         self._stack.pop()
         self._overhead_ns += time.perf_counter_ns() - now
 
     def each(self, items: Iterable[Any]) -> Iterator[Any]:
         """The items of a loop, remembered one by one so that iterations can be named."""
         for item in items:
-            self._stack[-1].item = item
+            self._stack[self._base + 1].item = item
             yield item
 
-    def iteration(self, by_item: bool) -> None:
+    def iteration(self, by_item: bool, frame: dict[str, Any]) -> None:
         """An iteration of a loop starts."""
         began = time.perf_counter_ns()
-        while self._stack[-1].is_iteration or not self._stack[-1].is_loop:
-            self._stack.pop()  # the iteration before, which a `continue` left open
-        loop = self._stack[-1]
+        loop = self._stack[self._base + 1]
         loop.count += 1
-        number = loop.count if by_item else ANY_ITERATION
-        item = self._push(began, number, self._reads() if by_item else (0, 0), _faults() if by_item else 0, None)
-        item.is_iteration = True
-        item.item = loop.item
+        self._push(began, loop.count if by_item else ANY_ITERATION, _IN_LOOP, frame, counts=by_item)
+        self._stack[-1].item = loop.item
 
-    def iterated(self, _number: int, names: tuple[str, ...], frame: dict[str, Any]) -> None:
-        """An iteration of a loop has ended."""
-        while not self._stack[-1].is_iteration:
+    def iterated(self, names: tuple[str, ...], frame: dict[str, Any]) -> None:
+        """An iteration of a loop has ended, which assigned `names`."""
+        del self._stack[self._base + 1 + _IN_LOOP :]
+        if self._stack[-1].number == ANY_ITERATION:
             self._stack.pop()
-        item = self._stack[-1]
-        if item.number != ANY_ITERATION:
-            for name in names:
-                if name in frame:
-                    values.force(frame[name])
-            now, cpu = time.perf_counter_ns(), time.process_time_ns()
-            address = self._address()
-            self._account(address, item, now, cpu)
-            if address not in self.costs:
-                self.costs[address] = self._describe_item(address, item)
-            self._keep(address, frame)
-            self._overhead_ns += time.perf_counter_ns() - now
-        self._stack.pop()
+        else:
+            self._end(names, frame, self._describe_item)
 
-    def call(self, callee: Any, *arguments: Any, **keywords: Any) -> Any:
+    def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
         """A unit's call: entered if it leads to a container, a nested dataset, or where the observer was sent."""
         began = time.perf_counter_ns()
         address = self._address()
-        found = resolve(callee, arguments) if not keywords or not isinstance(callee, str) else None
+        found = resolve(callee, arguments)
         inside = self._enterable(address, found, callee) if found is not None else None
-        self._stack[-1].item = (callee, found, inside, arguments)
-        self._overhead_ns += time.perf_counter_ns() - began
+        self._stack[-1].call = _Call(callee, found, inside is not None, arguments)
         if inside is None or found is None:
-            return call_plainly(callee, arguments, keywords)
-        return self._run(inside, address, found[1], keywords)
+            self._overhead_ns += time.perf_counter_ns() - began
+            return callee(*arguments, **keywords)
+        outer = self._base
+        variant = self._prepared(inside, address, found[1])
+        self._overhead_ns += time.perf_counter_ns() - began
+        try:
+            return variant(*found[1], **keywords)
+        finally:
+            self._leave_function(outer)
 
     # --------------------------------------------------------------------------------------------
 
-    def _enterable(self, address: Address, found: tuple[types.FunctionType, tuple[Any, ...]], callee: Any) -> Split | None:
+    def _enterable(
+        self, address: Address, found: tuple[types.FunctionType, tuple[Any, ...]], callee: Any
+    ) -> Split | None:
         function, arguments = found
         is_asked = address in self._opened
-        is_nested = isinstance(callee, str) and isinstance(arguments[0], torch.utils.data.Dataset)
+        is_nested = callee is operator.getitem and isinstance(arguments[0], torch.utils.data.Dataset)
         try:
             parts = split.split(function)
         except Unsplittable as error:
             if is_asked:
                 self.refused[address] = str(error)
             return None
-        is_container = any(split.is_callable_loop(node) for node in parts.node.body)
-        return parts if is_asked or is_nested or is_container else None
+        return parts if is_asked or is_nested or _is_container(parts) else None
 
     def _account(self, address: Address, item: _Open, now: int, cpu: int) -> None:
         overhead = self._overhead_ns - item.overhead_ns
@@ -301,9 +357,7 @@ class Observer:
         for position, figure in enumerate(figures):
             total[position] += figure
 
-    def _describe_unit(self, address: Address, item: _Open, names: tuple[str, ...], frame: dict[str, Any]) -> None:
-        if address in self.costs:
-            return
+    def _describe_unit(self, address: Address, item: _Open, results: list[Any]) -> Cost:
         parts, unit = self._unit()
         cost = Cost(
             name=unit.callee or unit.text,
@@ -312,97 +366,115 @@ class Observer:
             callee=unit.callee,
             is_loop=unit.is_loop,
         )
-        if isinstance(item.item, tuple) and len(item.item) == 4:
-            self._describe_call(cost, item.item, [frame.get(name) for name in names])
+        if item.call is not None:
+            _describe_call(cost, item.call, results)
         cost.why_whole = self.refused.get(address)
-        self.costs[address] = cost
+        return cost
 
-    def _describe_call(self, cost: Cost, call: tuple[Any, Any, Any, Any], results: list[Any]) -> None:
-        callee, found, inside, arguments = call
-        if isinstance(callee, torch.nn.Module):
-            cost.name = type(callee).__name__
-        cost.takes_data = any(_is_data(value) for value in (*arguments, *results))
-        if found is None:
-            return
-        code = found[0].__code__
-        if not is_library(code.co_filename):
-            cost.defined = f"{code.co_filename}:{code.co_firstlineno}"
-            cost.can_enter = inside is None
-
-    def _describe_item(self, address: Address, item: _Open) -> Cost:
+    def _describe_item(self, address: Address, item: _Open, results: list[Any]) -> Cost:
         parts, unit = self._unit()
-        target = item.item
-        found = resolve(target, (None,))
-        cost = Cost(name=_item_name(target), text=unit.text, source=f"{parts.filename}:{unit.line}", is_item=True)
-        if found is not None and not is_library(found[0].__code__.co_filename):
-            cost.defined = f"{found[0].__code__.co_filename}:{found[0].__code__.co_firstlineno}"
+        cost = Cost(name=_item_name(item.item), text=unit.text, source=f"{parts.filename}:{unit.line}", is_item=True)
+        cost.defined = _defined(resolve(item.item, (None,)))
         return cost
 
     def _unit(self) -> tuple[Split, split.Unit]:
-        parts = self._frame_parts()
-        return parts, split.unit_at(parts, self._local_address())[0]
-
-    def _frame_parts(self) -> Split:
-        return next(item.parts for item in reversed(self._stack) if item.parts is not None)
-
-    def _local_address(self) -> Address:
-        local: list[int] = []
-        for item in reversed(self._stack):
-            if item.parts is not None:
-                break
-            local.insert(0, item.number)
-        return tuple(local)
+        parts = self._stack[self._base].parts
+        assert parts is not None
+        return parts, split.unit_at(parts, tuple([item.number for item in self._stack[self._base + 1 :]]))[0]
 
     # Filling pools -------------------------------------------------------------------------------
 
-    def _keep(self, address: Address, frame: dict[str, Any]) -> None:
-        if address not in self._wanted or address in self.refused or len(self.pools[address]) >= self._limit:
-            return
+    def _needs(self, address: Address) -> bool:
+        return address in self._wanted and address not in self.refused and len(self.pools[address]) < self._limit
+
+    def _mark(self, item: _Open) -> None:
+        address = self._address()
+        if self._needs(address):
+            self._guarded(address, lambda: self._set_marks(item))
+
+    def _set_marks(self, item: _Open) -> None:
+        frames = self._frames(item.locals)
+        known = {id(value) for value in self._shared()}
+        item.marks = _Marks([{name: _print(value, known) for name, value in frame.items()} for _, frame in frames])
+
+    def _keep(self, address: Address, item: _Open, frame: dict[str, Any]) -> None:
+        if self._needs(address) and item.marks is not None:
+            self._guarded(address, lambda: self._add(address, item, frame))
+
+    def _guarded(self, address: Address, action: Callable[[], None]) -> None:
+        """Carry out `action`; whatever goes wrong with keeping a value costs this cut point and nothing else."""
         try:
-            chain, frames = self._frames(frame)
-            if self.chains.setdefault(address, chain) != chain:
-                raise values.Uncopyable("it is reached through different functions for different samples")
-            shared = self._shared(frames)
-            known = {id(item) for item in shared}
-            marked = [
-                {name: values.Shared(item) if id(item) in known else item for name, item in level.items()}
-                for level in frames
-            ]
-            self.pools[address].add(values.snapshot(marked, shared))
+            action()
         except (values.Uncopyable, Unsplittable) as error:
             self.refused[address] = str(error)
+        except Exception as error:  # properties and hashes of the user's objects may raise anything
+            self.refused[address] = f"its values cannot be looked at ({type(error).__name__}: {error})"
 
-    def _frames(self, innermost: dict[str, Any]) -> tuple[list[tuple[Split, Address]], list[dict[str, Any]]]:
-        """For each function on the way to here, its part of the address and the locals that its rest will read."""
-        chain: list[tuple[Split, Address]] = []
-        frames: list[dict[str, Any]] = []
+    def _add(self, address: Address, item: _Open, innermost: dict[str, Any]) -> None:
+        frames = self._frames(innermost)
+        shared = self._shared()
+        known = {id(value) for value in shared}
+        carrier = self._carrier(frames)
+        if carrier is not None:  # the first sample may open files or make caches; a habit is another matter
+            self._unsettled[address] = self._unsettled.get(address, 0) + 1
+            if self._unsettled[address] > 1:
+                raise Unsplittable(f"data pass through {carrier}, which a cache at this point does not see")
+            return
+        self._chain(address, frames, item, known)
+        snapshot = values.snapshot([_marked(frame, known) for _, frame in frames], shared)
+        self.pools[address].add(snapshot, shared)
+
+    def _frames(self, innermost: dict[str, Any]) -> list[tuple[Level, dict[str, Any]]]:
+        """For each function on the way to here, its part of the address and the locals that its rest may read."""
         rest = self._address()
-        levels = self._levels()
-        for position, (parts, local, known) in enumerate(levels):
-            visible = innermost if position == len(levels) - 1 else known
+        found = []
+        starts = [position for position, item in enumerate(self._stack) if item.parts is not None]
+        for start, end in zip(starts, [*starts[1:], len(self._stack)], strict=True):
+            parts = self._stack[start].parts
+            assert parts is not None
+            visible = innermost if end == len(self._stack) else self._stack[end - 1].locals
             names = split.live_after(parts, rest)
-            frames.append({name: visible[name] for name in names if name in visible})
-            chain.append((parts, rest))
-            rest = rest[len(local) :]
-        return chain, frames
+            found.append((Level(parts, rest), {name: visible[name] for name in names if name in visible}))
+            rest = rest[end - start - 1 :]
+        return found
 
-    def _levels(self) -> list[tuple[Split, list[int], dict[str, Any]]]:
-        levels: list[tuple[Split, list[int], dict[str, Any]]] = []
-        for item in self._stack:
-            if item.parts is not None:
-                levels.append((item.parts, [], {}))
-            else:
-                parts, local, known = levels[-1]
-                levels[-1] = (parts, [*local, item.number], item.locals if item.locals is not None else known)
-        return levels
+    def _chain(
+        self, address: Address, frames: list[tuple[Level, dict[str, Any]]], item: _Open, known: set[int]
+    ) -> None:
+        """Check that all samples come the same way, and learn what the stage changes on it."""
+        chain = self.chains.setdefault(address, [level for level, _ in frames])
+        if chain != [level for level, _ in frames]:
+            raise values.Uncopyable("it is reached through different functions for different samples")
+        assert item.marks is not None
+        changed = _changed(frames, item.marks, known)
+        changed[-1] |= set(split.outputs_at(chain[-1].parts, chain[-1].address))
+        for level, names in zip(chain, _entangled(frames, changed, known), strict=True):
+            level.served |= names
 
-    def _shared(self, frames: list[dict[str, Any]]) -> tuple[Any, ...]:
-        owners = [frame["self"] for frame in frames if "self" in frame]
-        owners += [item.locals["self"] for item in self._stack if item.locals and "self" in item.locals]
+    def _carrier(self, frames: list[tuple[Level, dict[str, Any]]]) -> str | None:
+        """An attribute that was set or changed on the way here and is read later, if there is one."""
+        functions = [item for item in self._stack if item.parts is not None]
+        for item, (level, frame) in zip(functions, frames, strict=True):
+            if item.state is None:
+                continue
+            now = _state(item.owner)
+            moved = {name for name in now if name not in item.state or item.state[name] != now[name]}
+            held = {id(value) for value in frame.values()}
+            moved_held = {name for name in moved if id(vars(item.owner).get(name)) in held}
+            read = moved & _attributes_read(level.parts, level.address, type(item.owner)) | moved_held
+            if read:
+                return f"{type(item.owner).__name__}.{min(read)}"
+        return None
+
+    def _shared(self) -> tuple[Any, ...]:
+        """Objects of the program that a snapshot keeps by reference: owners of functions, and what hangs on them."""
+        owners = [item.owner for item in self._stack if item.owner is not None]
+        owners += [item.locals["self"] for item in self._stack if "self" in item.locals]
         inner = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
-        nested = [item for value in inner if isinstance(value, (list, tuple)) and len(value) < 256 for item in value]
+        lists = [value for value in inner if isinstance(value, (list, tuple, dict)) and len(value) < 256]
+        nested = [item for value in lists for item in (value.values() if isinstance(value, dict) else value)]
         callables = [value for value in nested if callable(value)]
-        return tuple(item for item in (*owners, *inner, *callables) if not isinstance(item, _PLAIN))
+        return tuple([item for item in (*owners, *inner, *callables) if not isinstance(item, _PLAIN)])
 
     # Counters ------------------------------------------------------------------------------------
 
@@ -412,6 +484,9 @@ class Observer:
         fields = os.pread(self._io, 256, 0).split()
         return int(fields[1]), int(fields[5])
 
+
+_IN_LOOP = 2
+"""Items of the stack that stand before an iteration: its function and its loop."""
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
@@ -428,6 +503,10 @@ def _faults() -> int:
     return usage.ru_minflt + usage.ru_majflt
 
 
+def _is_container(parts: Split) -> bool:
+    return any(split.is_callable_loop(node) for node in parts.node.body)
+
+
 def _item_name(item: Any) -> str:
     if isinstance(item, functools.partial):
         return _item_name(item.func)
@@ -436,8 +515,107 @@ def _item_name(item: Any) -> str:
     return type(item).__name__
 
 
+def _describe_call(cost: Cost, call: _Call, results: list[Any]) -> None:
+    if isinstance(call.callee, torch.nn.Module):
+        cost.name = type(call.callee).__name__
+    cost.takes_data = any(_is_data(value) for value in (*call.arguments, *results))
+    cost.defined = _defined(call.found)
+    cost.can_enter = cost.defined is not None and not call.is_entered
+
+
+def _defined(found: tuple[types.FunctionType, tuple[Any, ...]] | None) -> str | None:
+    """`file:line` of a function of the user's."""
+    if found is None or is_library(found[0].__code__.co_filename):
+        return None
+    return f"{found[0].__code__.co_filename}:{found[0].__code__.co_firstlineno}"
+
+
 def _is_data(value: Any) -> bool:
     return value is not None and not isinstance(value, (bool, int, float, types.ModuleType, type))
+
+
+# --- What a stage changes ---------------------------------------------------------------------------------------------
+
+
+def _owner(function: types.FunctionType, arguments: tuple[Any, ...]) -> Any:
+    """The object that `function` is a method of, in a call with these arguments."""
+    if not arguments or not function.__code__.co_argcount:
+        return None
+    mro = type(arguments[0]).__mro__
+    return arguments[0] if any(function is vars(kind).get(function.__name__) for kind in mro) else None
+
+
+def _state(owner: Any) -> dict[str, Any]:
+    """The attributes of `owner`, so that setting one or changing it in place shows later."""
+    return {name: _trace(value) for name, value in getattr(owner, "__dict__", {}).items()}
+
+
+def _trace(value: Any) -> Any:
+    if isinstance(value, (list, dict, set)):
+        return (id(value), len(value))
+    if isinstance(value, torch.Tensor) or (hasattr(value, "nbytes") and value.nbytes > SMALL_BYTES):
+        return (id(value), values.versions(value))
+    if type(value).__module__ == "numpy" and hasattr(value, "nbytes"):
+        return (id(value), values.fingerprint(value))
+    return value if isinstance(value, (bool, int, float, str)) else id(value)
+
+
+SMALL_BYTES = 2**22
+"""Arrays up to this size are compared by checksum when pools are filled."""
+
+
+def _attributes_read(parts: Split, address: Address, owner: type) -> frozenset[str]:
+    """Attributes that the rest of the function reads, directly or in methods of the owner that it names."""
+    read = set(split.attributes_after(parts, address))
+    waiting = list(read)
+    while waiting:
+        method = getattr(owner, waiting.pop(), None)
+        method = method.fget if isinstance(method, property) else method
+        names = set(method.__code__.co_names) if isinstance(method, types.FunctionType) else set()
+        waiting += names - read
+        read |= names
+    return frozenset(read)
+
+
+def _print(value: Any, known: set[int]) -> Any:
+    return id(value) if id(value) in known else (id(value), values.fingerprint(value))
+
+
+def _changed(frames: list[tuple[Level, dict[str, Any]]], marks: _Marks, known: set[int]) -> list[set[str]]:
+    """For each function, the locals that are other values than before, or that were changed in place."""
+    pairs = zip(frames, marks.prints, strict=True)
+    return [
+        {name for name, value in frame.items() if name not in before or before[name] != _print(value, known)}
+        for (_, frame), before in pairs
+    ]
+
+
+def _entangled(frames: list[tuple[Level, dict[str, Any]]], changed: list[set[str]], known: set[int]) -> list[set[str]]:
+    """`changed`, and every local that shares memory with one of them, directly or through others."""
+    memory = {
+        (number, name): values.memory_of(value)
+        for number, (_, frame) in enumerate(frames)
+        for name, value in frame.items()
+        if id(value) not in known
+    }
+    found = {(number, name) for number, names in enumerate(changed) for name in names}
+    while True:
+        reached = set().union(*(memory.get(key, set()) for key in found))
+        more = {key for key, pieces in memory.items() if key not in found and not pieces.isdisjoint(reached)}
+        if not more:
+            return [{name for level, name in found if level == number} for number in range(len(frames))]
+        found |= more
+
+
+def _marked(frame: dict[str, Any], known: set[int]) -> dict[str, Any]:
+    """The frame with objects of the program, and methods bound to them, marked as such."""
+    return {name: values.Shared(item) if _is_known(item, known) else item for name, item in frame.items()}
+
+
+def _is_known(item: Any, known: set[int]) -> bool:
+    if id(item) in known:
+        return True
+    return isinstance(item, types.MethodType) and id(item.__self__) in known
 
 
 # --- Serving ----------------------------------------------------------------------------------------------------------
@@ -453,14 +631,20 @@ UNSET = _Unset()
 class Server:
     """Runtime of `resumed` and `stubbed` variants: hands out the locals of a served snapshot, level by level."""
 
-    def __init__(self, pool: Pool, chain: list[tuple[Split, Address]], *, resume: bool) -> None:
+    getitem = staticmethod(operator.getitem)
+    """How variants name a subscript's callee."""
+
+    def __init__(self, pool: Pool, chain: list[Level], *, resume: bool) -> None:
         make = split.resumed if resume else split.stubbed
         self.pool = pool
-        self._functions = [parts.function for parts, _ in chain]
+        self._chain = chain
         self._variants: list[Callable[..., Any]] = []
-        for parts, address in chain:
-            factory, _used = make(parts, address)
-            self._variants.append(factory(self))
+        self._blanks: list[tuple[list[None], dict[str, None]]] = []
+        for level in chain:
+            factory, _used = make(level.parts, level.address)
+            variant = factory(self)
+            self._variants.append(variant)
+            self._blanks.append(_blank_arguments(variant.__code__))
         self._is_resume = resume
         self._level = 0
         self._frames: list[dict[str, Any]] = []
@@ -468,37 +652,41 @@ class Server:
     def run(self, arguments: tuple[Any, ...]) -> Any:
         """The outermost function's result, from the cut on or with the stage stubbed."""
         self._level = 0
-        self._frames = []
-        if self._is_resume:
-            self._take()
+        self._frames = self.pool.serve() if self._is_resume else []
         return self._variants[0](*arguments)
 
-    def _take(self) -> None:
-        self._frames = self.pool.serve()
-
-    def load(self, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """The snapshot's values of these locals of the current function."""
-        if not self._is_resume:
-            self._take()
+    def load(self, names: tuple[str, ...], present: dict[str, Any] | None = None) -> list[Any]:
+        """Values of these locals of the current function: the snapshot's, or the `present` ones that may stay."""
+        if present is not None:
+            return self._replaced(names, present)
         frame = self._frames[self._level]
         found = [frame.get(name, UNSET) for name in names]
-        return tuple([item.target if isinstance(item, values.Shared) else item for item in found])
+        return [item.target if type(item) is values.Shared else item for item in found]
+
+    def _replaced(self, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
+        is_innermost = self._level == len(self._chain) - 1
+        if is_innermost:
+            self._frames = self.pool.serve()
+        if not self._frames:  # this sample did not come through the stage
+            return [present.get(name, UNSET) for name in names]
+        frame, served = self._frames[self._level], self._chain[self._level].served
+        found = [(frame if name in served and name in frame else present).get(name, UNSET) for name in names]
+        return [item.target if type(item) is values.Shared else item for item in found]
 
     def resume(self) -> Any:
         """The result of the call in which the cut lies, from the cut on."""
         self._level += 1
         try:
-            variant = self._variants[self._level]
-            code = variant.__code__
-            return variant(*[None] * code.co_argcount, **dict.fromkeys(_keyword_only(code)))
+            positional, keywords = self._blanks[self._level]
+            return self._variants[self._level](*positional, **keywords)
         finally:
             self._level -= 1
 
-    def descend(self, callee: Any, *arguments: Any, **keywords: Any) -> Any:
+    def descend(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
         """The result of the call in which the stubbed stage lies."""
         found = resolve(callee, arguments)
-        if found is None or found[0] is not self._functions[self._level + 1]:
-            return call_plainly(callee, arguments, keywords)
+        if found is None or found[0] is not self._chain[self._level + 1].parts.function:
+            return callee(*arguments, **keywords)
         self._level += 1
         try:
             return self._variants[self._level](*found[1], **keywords)
@@ -514,5 +702,7 @@ class Server:
         return enumerate(items)
 
 
-def _keyword_only(code: types.CodeType) -> tuple[str, ...]:
-    return code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+def _blank_arguments(code: types.CodeType) -> tuple[list[None], dict[str, None]]:
+    """Arguments for a resumed function, which loads what it needs."""
+    keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    return [None] * code.co_argcount, dict.fromkeys(keyword_only)

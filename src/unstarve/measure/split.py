@@ -11,9 +11,13 @@ compiled, with the user's file name and line numbers, so that tracebacks read as
 
 An *address* names a unit from the outside in: unit numbers, and inside a loop over callables the number of the
 iteration. Which function stands behind a call is known only when it is called, so addresses cross calls at run time.
+
+One liberty is taken with Python's order: in `module.function(argument())` the function is looked up after its argument
+is evaluated, where it hangs on a global name; functions of modules do not change in between.
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import copy
@@ -21,7 +25,7 @@ import functools
 import linecache
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Address = tuple[int, ...]
@@ -30,8 +34,27 @@ Address = tuple[int, ...]
 ANY_ITERATION = -1
 """Stands in an address for all iterations of a loop that is not over callables."""
 
-_READERS = ("open", "File", "ZipFile", "TarFile", "fdopen", "memory_map")
-_FORBIDDEN_CALLS = {"locals", "eval", "exec", "vars", "dir", "globals"}
+RUNTIME = "_unstarve"
+"""Name under which compiled variants see the runtime; temporaries are called `_unstarve_0` and so on."""
+
+_READERS = frozenset(("open", "File", "ZipFile", "TarFile", "TiffFile", "fdopen", "memory_map", "begin", "closing"))
+"""Context managers that give access to data: once the data are cached, the block need not be entered again."""
+
+_REPEATABLE = frozenset(
+    ("no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast", "errstate", "catch_warnings",
+     "suppress", "record_function", "nullcontext")
+)  # fmt: skip
+"""Context managers that can be made and entered afresh for the rest of a block, without changing what it does."""
+
+_CHEAP = frozenset(("isinstance", "issubclass", "len", "type", "hasattr", "callable", "id", "range", "bool"))
+"""Builtins that are no stages; `super()` is the other one."""
+
+_FRAME_READERS = frozenset(("locals", "eval", "exec", "_getframe", "currentframe"))
+"""Functions through which code sees or changes its own frame."""
+
+_FUTURES = functools.reduce(
+    int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
 
 
 class Unsplittable(Exception):
@@ -51,7 +74,7 @@ class Unit:
     is_loop: bool
     """Whether it is a `for` or `while` statement."""
     outputs: tuple[str, ...]
-    """Locals that it assigns, or may change in place."""
+    """Locals that it assigns; what else it may change in place is found out when it runs."""
     callee: str | None
     """Name of the function it calls, as written."""
 
@@ -70,91 +93,190 @@ class Split:
     """For each loop, the units of its body."""
     filename: str
     """Source file."""
+    known: dict[Any, Any] = field(repr=False, compare=False)
+    """What was worked out about this code so far: compiled variants, live locals. Shared by functions of equal code."""
 
 
 # --- Reading the source -----------------------------------------------------------------------------------------------
 
 
 def split(function: Any) -> Split:
-    """`function` taken apart at its statements; the same object for the same function.
+    """`function` taken apart at its statements; the same for the same function.
 
     Raises:
-        Unsplittable: no source, a generator or coroutine, decorated, or code that looks at its own frame.
+        Unsplittable: no source, or not of what runs; a generator or coroutine; code that looks at its own frame.
     """
     if not isinstance(function, types.FunctionType):
         raise Unsplittable(f"{type(function).__name__} is not a Python function")
-    return _split(function)
+    # keyed by code and not by function: a cached closure would keep the values that it closes over alive
+    anatomy = _anatomy(function.__code__.co_filename, function.__code__)
+    if isinstance(anatomy, str):
+        raise Unsplittable(anatomy)
+    return Split(function, *anatomy)
 
 
-@functools.lru_cache(maxsize=512)
-def _split(function: types.FunctionType) -> Split:
-    definition = copy.deepcopy(_definition(function))
-    _refuse(function, definition)
-    source = "".join(linecache.getlines(function.__code__.co_filename))
-    _Normaliser(source).function(definition)
-    units, bodies = _number(definition)
-    return Split(function, definition, units, bodies, function.__code__.co_filename)
+@functools.lru_cache(maxsize=1024)
+def _anatomy(filename: str, code: types.CodeType) -> Any:
+    """Fields of `Split` after the first, or why there are none."""
+    try:
+        found, owner = _definition(code)
+        definition = copy.deepcopy(found)
+        _refuse(definition)
+        source = "".join(linecache.getlines(filename))
+        _Normaliser(source, code).function(definition)
+        if owner is not None:
+            _mangle(definition, owner)
+        units, bodies = _number(definition)
+    except Unsplittable as refusal:
+        return str(refusal)
+    return definition, units, bodies, filename, {}
 
 
-def _definition(function: types.FunctionType) -> ast.FunctionDef:
-    code = function.__code__
-    tree = _parse(code.co_filename)
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if first == code.co_firstlineno:
-                if isinstance(node, ast.AsyncFunctionDef):
-                    raise Unsplittable("it is a coroutine")
-                return node
+def _definition(code: types.CodeType) -> tuple[ast.FunctionDef, str | None]:
+    """The function's definition, and the name of the class around it, which private names depend on."""
+    tree, source = _parse(code.co_filename)
+    for node, owner in _functions(tree, None):
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        if node.name == code.co_name and first == code.co_firstlineno:
+            if isinstance(node, ast.AsyncFunctionDef):
+                raise Unsplittable("it is a coroutine")
+            _check_same(code, source)
+            return node, owner
     raise Unsplittable(f"its definition was not found in {code.co_filename}")
 
 
+def _functions(node: ast.AST, owner: str | None) -> Iterator[tuple[Any, str | None]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield child, owner
+        yield from _functions(child, child.name if isinstance(child, ast.ClassDef) else owner)
+
+
 @functools.lru_cache(maxsize=256)
-def _parse(filename: str) -> ast.Module:
+def _parse(filename: str) -> tuple[ast.Module, str]:
     source = "".join(linecache.getlines(filename))
     if not source:
         raise Unsplittable("its source is not available")
     try:
-        return ast.parse(source)
+        return ast.parse(source), source
     except SyntaxError as error:
         raise Unsplittable(f"its source cannot be parsed ({error})") from None
 
 
-def _refuse(function: types.FunctionType, node: ast.FunctionDef) -> None:
-    if hasattr(function, "__wrapped__"):
-        raise Unsplittable("it is wrapped by a decorator")
-    plain = {"staticmethod", "classmethod", "override", "abstractmethod"}
-    for decorator in node.decorator_list:
-        if _last_name(decorator) not in plain:
-            raise Unsplittable(f"it is decorated with {ast.unparse(decorator)}")
+def _check_same(code: types.CodeType, source: str) -> None:
+    """Refuse a function whose file was edited after it was loaded, or that an import hook has rewritten."""
+    compiled = _compiled(code.co_filename, source, code.co_flags & _FUTURES)
+    if not any(_is_same(code, other) for other in compiled.get((code.co_name, code.co_firstlineno), ())):
+        raise Unsplittable("its source is not what runs: the file was edited meanwhile, or rewritten on import")
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(filename: str, source: str, flags: int) -> dict[tuple[str, int], list[types.CodeType]]:
+    found: dict[tuple[str, int], list[types.CodeType]] = {}
+    waiting = [compile(source, filename, "exec", flags=flags, dont_inherit=True)]
+    while waiting:
+        code = waiting.pop()
+        found.setdefault((code.co_name, code.co_firstlineno), []).append(code)
+        waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return found
+
+
+def _is_same(left: types.CodeType, right: types.CodeType) -> bool:
+    names = ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars")
+    if any(getattr(left, name) != getattr(right, name) for name in names):
+        return False
+    pairs = zip(left.co_consts, right.co_consts, strict=False)
+    return len(left.co_consts) == len(right.co_consts) and all(_is_same_constant(a, b) for a, b in pairs)
+
+
+def _is_same_constant(left: Any, right: Any) -> bool:
+    if isinstance(left, types.CodeType) and isinstance(right, types.CodeType):
+        return _is_same(left, right)
+    if isinstance(left, frozenset):
+        return left == right
+    return type(left) is type(right) and repr(left) == repr(right)  # repr tells 0.0 from -0.0
+
+
+def _refuse(node: ast.FunctionDef) -> None:
     for item in ast.walk(node):
-        if isinstance(item, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
+        if isinstance(item, (ast.AsyncFor, ast.AsyncWith)) or (isinstance(item, ast.comprehension) and item.is_async):
             raise Unsplittable("it is a generator or coroutine")
-        if isinstance(item, ast.Call) and isinstance(item.func, ast.Name) and item.func.id in _FORBIDDEN_CALLS:
-            raise Unsplittable(f"it calls {item.func.id}()")
         if isinstance(item, ast.Nonlocal):
             raise Unsplittable("it rebinds variables of an enclosing function")
+        if isinstance(item, ast.Global):
+            raise Unsplittable("it rebinds global variables")
+        if isinstance(item, ast.Call):
+            _refuse_frame_reader(item)
+    if any(name.id == "locals" for name in ast.walk(node) if isinstance(name, ast.Name)):
+        raise Unsplittable("it uses the name locals")
+    if any(isinstance(item, (ast.Yield, ast.YieldFrom, ast.Await)) for item in _walk_function(node)):
+        raise Unsplittable("it is a generator or coroutine")
 
 
-def _last_name(node: ast.AST) -> str | None:
+def _refuse_frame_reader(call: ast.Call) -> None:
+    name = _last_name(call.func)
+    if name in _FRAME_READERS and (isinstance(call.func, ast.Name) or name[0] == "_" or name == "currentframe"):
+        raise Unsplittable(f"it calls {name}()")
+    if name in ("vars", "dir") and isinstance(call.func, ast.Name) and not call.args:
+        raise Unsplittable(f"it calls {name}()")
+
+
+def _walk_function(node: ast.AST) -> Iterator[ast.AST]:
+    """Nodes below `node`, without those inside functions and lambdas nested in it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield child
+            yield from _walk_function(child)
+
+
+def _last_name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
-    return node.id if isinstance(node, ast.Name) else None
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+_NAME_FIELDS = ("id", "attr", "arg", "name", "asname", "rest")
+
+
+def _mangle(definition: ast.FunctionDef, owner: str) -> None:
+    """Spell private names out, as the compiler does inside a class: variants are compiled outside of it."""
+    prefix = "_" + owner.lstrip("_")
+    waiting: list[ast.AST] = [*ast.iter_child_nodes(definition)]
+    while waiting and prefix != "_":
+        node = waiting.pop()
+        if isinstance(node, ast.keyword):  # the one kind of name that stays as it is
+            waiting.append(node.value)
+            continue
+        for name in _NAME_FIELDS:
+            value = getattr(node, name, None)
+            if isinstance(value, str) and value.startswith("__") and not value.endswith("__") and "." not in value:
+                setattr(node, name, prefix + value)
+        if not isinstance(node, ast.ClassDef):
+            waiting += ast.iter_child_nodes(node)
 
 
 # --- Normalising ------------------------------------------------------------------------------------------------------
 
 
 class _Normaliser:
-    """Moves nested calls and subscripts of a function's statements to statements of their own."""
+    """Moves nested calls and subscripts of a function's statements to statements of their own.
 
-    def __init__(self, source: str) -> None:
+    Operands that Python evaluates before a call that moved are *pinned*: assigned to a temporary before it, without
+    becoming units. A temporary is deleted after its one use, since some values are large and memory is reused.
+    """
+
+    def __init__(self, source: str, code: types.CodeType) -> None:
         self._lines = source.splitlines()
+        self._cells = {*code.co_cellvars, *code.co_freevars}  # nested functions may rebind them
+        self._local = set(code.co_varnames) - self._cells
         self._count = 0
 
     def function(self, node: ast.FunctionDef) -> None:
         node.decorator_list = []
         node.returns = None
+        node.type_comment = None
+        if hasattr(node, "type_params"):
+            node.type_params = []
         for argument in _arguments(node):
             argument.annotation = None
         body = node.body
@@ -169,107 +291,163 @@ class _Normaliser:
         node._text = self._text(node)  # type: ignore[attr-defined]
         before: list[ast.stmt] = []
         if isinstance(node, ast.If):
-            node.test = self._hoisted(node.test, before, keep_top=False)
+            in_place = isinstance(node.test, (ast.Compare, ast.UnaryOp))
+            node.test = self._hoisted(node.test, before, keep_top=in_place)
             node.body, node.orelse = self._block(node.body), self._block(node.orelse)
         elif isinstance(node, ast.With):
             return self._with(node)
-        elif isinstance(node, ast.Try):
-            node.body = self._block(node.body)
-        elif isinstance(node, (ast.For, ast.While)):
+        elif isinstance(node, (ast.Try, ast.For, ast.While)):
             node.body = self._block(node.body)
         elif isinstance(node, ast.Return) and node.value is not None:
-            node.value = self._hoisted(node.value, before, keep_top=False, hoist_arithmetic=True)
+            node.value = self._hoisted(node.value, before, keep_top=False)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) and node.value is not None:
             node.value = self._hoisted(node.value, before, keep_top=True)
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._local:
             node.value = self._hoisted(node.value, before, keep_top=False)
-        return [*before, node]
+        return _releasing([*before, node])
 
     def _with(self, node: ast.With) -> list[ast.stmt]:
         before: list[ast.stmt] = []
         first, rest = node.items[0], node.items[1:]
-        first.context_expr = self._hoisted(first.context_expr, before, keep_top=False)
+        node._again = _again(first.context_expr)  # type: ignore[attr-defined]
+        if node._again != "repeat":  # type: ignore[attr-defined]
+            first.context_expr = self._hoisted(first.context_expr, before, keep_top=False)
         if rest:
             inner = ast.copy_location(ast.With(items=rest, body=node.body), node)
             inner._text = node._text  # type: ignore[attr-defined]
             node.items, node.body = [first], self._with(inner)
         else:
             node.body = self._block(node.body)
-        return [*before, node]
+        return _releasing([*before, node])
 
-    def _hoisted(
-        self, node: ast.expr, before: list[ast.stmt], *, keep_top: bool, hoist_arithmetic: bool = False
-    ) -> ast.expr:
-        if any(isinstance(item, (ast.NamedExpr, ast.Starred)) for item in ast.walk(node)):
-            return node if keep_top else self._temporary(node, before) if _has_work(node) else node
+    def _hoisted(self, node: ast.expr, before: list[ast.stmt], *, keep_top: bool) -> ast.expr:
         if not _has_work(node):
             return node
-        if isinstance(node, (ast.BinOp, ast.Compare, ast.UnaryOp)) and hoist_arithmetic:
-            self._children(node, before)
-            return self._temporary(node, before)
+        if any(isinstance(item, (ast.NamedExpr, ast.Starred)) for item in ast.walk(node)):
+            return node if keep_top else self._temporary(node, before)
         return self._expression(node, before, is_top=keep_top)
 
     def _expression(self, node: ast.expr, before: list[ast.stmt], *, is_top: bool = False) -> ast.expr:
         """`node` with all work inside it moved to `before`; the node itself too unless `is_top`."""
-        if isinstance(node, _OPAQUE):
-            return node if is_top else self._temporary(node, before)
         if isinstance(node, ast.BoolOp):
             node.values[0] = self._inner(node.values[0], before)
-            return node if is_top else self._temporary(node, before)
-        if isinstance(node, ast.IfExp):
+        elif isinstance(node, ast.IfExp):
             node.test = self._inner(node.test, before)
-            return node if is_top else self._temporary(node, before)
-        self._children(node, before)
-        if is_top or isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.keyword)):
-            return node
-        return self._temporary(node, before)
+        elif not isinstance(node, _OPAQUE) and not _merges(node):
+            self._children(node, before)
+            is_top = is_top or isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.Attribute, ast.Slice))
+        return node if is_top else self._temporary(node, before)
 
     def _children(self, node: ast.expr, before: list[ast.stmt]) -> None:
         """Move the work of the node's operands; operands evaluated earlier are pinned first, to keep the order."""
         slots = list(_operands(node))
         work = [_has_work(get()) for get, _ in slots]
         for position, (get, put) in enumerate(slots):
+            is_callee = isinstance(node, ast.Call) and position == 0
             if work[position]:
                 put(self._inner(get(), before))
-            elif any(work[position + 1 :]) and not _is_fixed(get()):
-                put(self._temporary(get(), before))
+            if any(work[position + 1 :]) and not self._is_fixed(get(), is_callee):
+                put(self._temporary(get(), before, is_pin=True))
 
     def _inner(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
         return self._expression(node, before) if _has_work(node) else node
 
-    def _temporary(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
-        name = f"_unstarve_{self._count}"
+    def _is_fixed(self, node: ast.expr, is_callee: bool) -> bool:
+        """Whether it makes no difference if the operand is evaluated now or a little later."""
+        if isinstance(node, ast.Name):
+            return node.id in self._local or _is_temporary(node.id) or (is_callee and self._is_global(node))
+        if isinstance(node, ast.Attribute):
+            return is_callee and self._is_global(_root(node))
+        if isinstance(node, ast.Tuple):
+            return all(self._is_fixed(item, False) for item in node.elts)
+        return isinstance(node, (ast.Constant, ast.Lambda))
+
+    def _is_global(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id not in {*self._local, *self._cells} and not _is_temporary(node.id)
+
+    def _temporary(self, node: ast.expr, before: list[ast.stmt], *, is_pin: bool = False) -> ast.expr:
+        name = f"{RUNTIME}_{self._count}"
         self._count += 1
         target = ast.copy_location(ast.Name(name, ast.Store()), node)
         assignment = ast.copy_location(ast.Assign([target], node), node)
         assignment._text = self._text(node)  # type: ignore[attr-defined]
+        assignment._is_pin = is_pin  # type: ignore[attr-defined]
         before.append(assignment)
-        return ast.copy_location(ast.Name(name, ast.Load()), node)
+        loaded = ast.copy_location(ast.Name(name, ast.Load()), node)
+        loaded._written = _dotted(node) if is_pin else None  # type: ignore[attr-defined]
+        return loaded
 
     def _text(self, node: ast.AST) -> str:
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1  # type: ignore[attr-defined]
-        if isinstance(node, (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, _BLOCKS):
             last = first
         lines = [line.strip() for line in self._lines[first : last + 1]]
         return " ".join(lines)[:200]
 
 
-_OPAQUE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.JoinedStr)
+_BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_OPAQUE = (ast.Lambda, *_COMPREHENSIONS, ast.JoinedStr, *([ast.TemplateStr] if hasattr(ast, "TemplateStr") else []))
+
+
+def _releasing(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements, each simple one followed by the deletion of the temporaries that it was the one use of."""
+    result: list[ast.stmt] = []
+    for node in statements:
+        result.append(node)
+        names = sorted(name for name in _loaded_names([node]) if _is_temporary(name))
+        if names and isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)):
+            deletion = ast.Delete([ast.Name(name, ast.Del()) for name in names])
+            deletion._is_release = True  # type: ignore[attr-defined]
+            result.append(ast.fix_missing_locations(ast.copy_location(deletion, node)))
+    return result
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(f"{RUNTIME}_")
+
+
+def _again(context: ast.expr) -> str:
+    """How the rest of a `with` block is resumed: without entering (`skip`), by entering a new one (`repeat`), or not."""
+    call = context.func if isinstance(context, ast.Call) else None
+    if call is None:
+        is_lock = isinstance(context, (ast.Name, ast.Attribute)) and "lock" in _last_name(context).lower()
+        return "repeat" if is_lock else ""
+    if _last_name(call) in _READERS:
+        return "skip"
+    arguments = [*context.args, *(keyword.value for keyword in context.keywords)]  # type: ignore[attr-defined]
+    is_plain = not any(_has_work(argument) for argument in arguments)
+    return "repeat" if _last_name(call) in _REPEATABLE and is_plain else ""
 
 
 def _has_work(node: ast.AST) -> bool:
     """Whether evaluating `node` may cost something: a call, a subscript of an object, a comprehension."""
     if isinstance(node, ast.Lambda):
-        return False
-    if isinstance(node, (ast.Call, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        return any(
+            _has_work(default) for default in (*node.args.defaults, *node.args.kw_defaults) if default is not None
+        )
+    if isinstance(node, ast.GeneratorExp):  # the work is done by what draws from it
+        return _has_work(node.generators[0].iter)
+    if (isinstance(node, ast.Call) and not _is_cheap(node)) or isinstance(node, _COMPREHENSIONS):
         return True
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and not isinstance(node.slice, ast.Constant):
         return True
     return any(_has_work(child) for child in ast.iter_child_nodes(node))
 
 
-def _is_fixed(node: ast.expr) -> bool:
-    return isinstance(node, (ast.Constant, ast.Name, ast.Lambda))
+def _is_cheap(call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Name):
+        return False
+    return call.func.id in _CHEAP or (call.func.id == "super" and not call.args)
+
+
+def _merges(node: ast.expr) -> bool:
+    """Whether `**mapping` is read before other operands are evaluated: then no operand can move."""
+    if isinstance(node, ast.Dict):
+        return any(key is None for key in node.keys[:-1])
+    if isinstance(node, ast.Call):
+        return any(keyword.arg is None for keyword in node.keywords[:-1])
+    return False
 
 
 _Slot = tuple[Callable[[], ast.expr], Callable[[ast.expr], None]]
@@ -278,10 +456,7 @@ _Slot = tuple[Callable[[], ast.expr], Callable[[ast.expr], None]]
 def _operands(node: ast.expr) -> Iterator[_Slot]:
     """Getters and setters of the node's operands in the order of evaluation."""
     if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute):
-            yield _attribute_slot(node.func, "value")
-        else:
-            yield _attribute_slot(node, "func")
+        yield _attribute_slot(node, "func")
         yield from _list_slots(node.args)
         for keyword in node.keywords:
             yield _attribute_slot(keyword, "value")
@@ -319,15 +494,13 @@ def _list_slots(items: list[ast.expr]) -> Iterator[_Slot]:
 
 
 def _number(definition: ast.FunctionDef) -> tuple[tuple[Unit, ...], dict[int, tuple[Unit, ...]]]:
-    parameters = {argument.arg for argument in _arguments(definition)}
-    names = parameters | _stored_names(definition.body)
     bodies: dict[int, tuple[Unit, ...]] = {}
-    units = []
+    units: list[Unit] = []
     for statement in _simple(definition.body):
-        unit = _unit(statement, len(units), names)
+        unit = _unit(statement, len(units))
         units.append(unit)
         if unit.is_loop:
-            inner = [_unit(item, number, names) for number, item in enumerate(_simple(statement.body))]  # type: ignore[attr-defined]
+            inner = [_unit(item, number) for number, item in enumerate(_simple(statement.body))]  # type: ignore[attr-defined]
             bodies[unit.number] = tuple(inner)
     return tuple(units), bodies
 
@@ -340,11 +513,22 @@ def _simple(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _simple(statement.orelse)
         elif isinstance(statement, (ast.With, ast.Try)):
             yield from _simple(statement.body)
-        elif not isinstance(statement, (ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Import, ast.ImportFrom)):
+        elif not isinstance(statement, _NO_UNITS) and not _is_silent(statement):
             yield statement
 
 
-def _unit(statement: ast.stmt, number: int, names: set[str]) -> Unit:
+_NO_UNITS = (ast.Pass, ast.Break, ast.Continue, ast.Import, ast.ImportFrom)
+
+
+def _is_silent(statement: ast.stmt) -> bool:
+    return getattr(statement, "_is_pin", False) or _is_release(statement)
+
+
+def _is_release(statement: ast.stmt) -> bool:
+    return getattr(statement, "_is_release", False)
+
+
+def _unit(statement: ast.stmt, number: int) -> Unit:
     statement._number = number  # type: ignore[attr-defined]
     call = _main_call(statement)
     line = call.lineno if call is not None else statement.lineno
@@ -353,7 +537,7 @@ def _unit(statement: ast.stmt, number: int, names: set[str]) -> Unit:
         line=line,
         text=getattr(statement, "_text", ""),
         is_loop=isinstance(statement, (ast.For, ast.While)),
-        outputs=tuple(sorted(_changed(statement) & names - {"self"})),
+        outputs=tuple(sorted(_stored_names([statement]))),
         callee=_callee_name(call),
     )
 
@@ -375,40 +559,35 @@ def _callee_name(call: ast.expr | None) -> str | None:
 def _dotted(node: ast.expr) -> str | None:
     if isinstance(node, ast.Attribute):
         inner = _dotted(node.value)
-        return f"{inner}.{node.attr}" if inner and not inner.startswith("_unstarve") else node.attr
-    return node.id if isinstance(node, ast.Name) else None
+        return f"{inner}.{node.attr}" if inner else node.attr
+    if isinstance(node, ast.Name):
+        return getattr(node, "_written", None) if _is_temporary(node.id) else node.id
+    return None
 
 
-def _changed(statement: ast.stmt) -> set[str]:
-    """Names that the statement assigns or may change in place."""
-    changed = _stored_names([statement])
-    for node in ast.walk(statement):
-        if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
-            changed.add(_root_name(node))
-    if isinstance(statement, ast.Expr):
-        changed |= _loaded_names([statement])
-    return changed - {""}
-
-
-def _root_name(node: ast.expr) -> str:
+def _root(node: ast.expr) -> ast.expr:
     while isinstance(node, (ast.Subscript, ast.Attribute)):
         node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+    return node
 
 
-def _stored_names(statements: Iterable[ast.stmt]) -> set[str]:
-    found = set()
-    for statement in statements:
-        for node in _walk_scope(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                found.add(node.name)
-            elif isinstance(node, ast.alias):
-                found.add((node.asname or node.name).split(".")[0])
-            elif isinstance(node, ast.ExceptHandler) and node.name:
-                found.add(node.name)
-    return found
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+
+def _stored_names(statements: Iterable[ast.AST]) -> set[str]:
+    """Names that the statements bind in the function's own scope."""
+    return {name for statement in statements for node in _walk_scope(statement) for name in _bound(node)}
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).split(".")[0]
+    elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+        yield node.name
+    elif isinstance(node, ast.MatchMapping) and node.rest:
+        yield node.rest
 
 
 def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
@@ -416,26 +595,65 @@ def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda)):
         return
+    if isinstance(node, _COMPREHENSIONS):
+        yield from (item.target for item in ast.walk(node) if isinstance(item, ast.NamedExpr))
+        return
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.comprehension) or isinstance(node, _OPAQUE[1:5]):
-            yield from (item for item in ast.walk(child) if isinstance(item, ast.NamedExpr))
-        else:
-            yield from _walk_scope(child)
+        yield from _walk_scope(child)
 
 
 def _loaded_names(statements: Iterable[ast.AST]) -> set[str]:
     """Names read anywhere in the statements, nested functions included."""
-    return {
-        node.id
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Load, ast.Del))
-    } | {
-        node.target.id
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
-    }
+    found = set()
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                found.add(node.target.id)
+    return found
+
+
+def _captured_names(definition: ast.AST) -> set[str]:
+    """Names that functions and comprehensions nested in the function read, at a time that is not in the source."""
+    nested = (ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp)
+    return _loaded_names(node for node in ast.walk(definition) if isinstance(node, nested) and node is not definition)
+
+
+def _live_before(statements: Sequence[ast.stmt], after: set[str], captured: set[str]) -> set[str]:
+    """Names that may be read from the first statement on, given those that may be read after the last."""
+    live = set(after)
+    for node in reversed(statements):
+        live = _live_through(node, live, captured)
+    return live
+
+
+def _live_through(node: ast.stmt, after: set[str], captured: set[str]) -> set[str]:
+    if isinstance(node, (ast.Return, ast.Raise)):
+        return _loaded_names([node])
+    if isinstance(node, ast.Assign) or (isinstance(node, ast.AnnAssign) and node.value is not None):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        certain = {item.id for target in targets for item in _targets(target) if isinstance(item, ast.Name)}
+        return (after - (certain - captured)) | _loaded_names([node])
+    if isinstance(node, ast.If):
+        branches = (_live_before(block, after, captured) for block in (node.body, node.orelse))
+        return set().union(_loaded_names([node.test]), *branches)
+    if isinstance(node, ast.With):
+        return after | _loaded_names(node.items) | _live_before(node.body, after, captured)
+    if isinstance(node, ast.Try):  # an exception may leave the body anywhere, so that it sets nothing for certain
+        after = after | _loaded_names([*node.handlers, *node.orelse, *node.finalbody])
+        return after | _live_before(node.body, after, captured)
+    return after | (_loaded_names([node]) - {name for name in _stored_names([node]) if _is_temporary(name)})
+
+
+def _targets(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, (ast.Tuple, ast.List)):
+        for item in node.elts:
+            yield from _targets(item)
+    elif isinstance(node, ast.Starred):
+        yield from _targets(node.value)
+    else:
+        yield node
 
 
 def _arguments(definition: ast.FunctionDef) -> list[ast.arg]:
@@ -446,20 +664,20 @@ def _arguments(definition: ast.FunctionDef) -> list[ast.arg]:
 
 # --- Variants ---------------------------------------------------------------------------------------------------------
 
-RUNTIME = "_unstarve"
-"""Name under which compiled variants see the runtime."""
+Factory = Callable[[Any], types.FunctionType]
+"""Makes a variant that talks to the runtime given."""
 
 
-def watched(parts: Split, opened: frozenset[int] = frozenset()) -> Callable[[Any], types.FunctionType]:
+def watched(parts: Split, opened: frozenset[int] = frozenset()) -> Factory:
     """The whole function, reporting each unit to the runtime: `enter`, `leave`, `call`, and `iteration` in loops.
 
     Loops over callables are always looked into; other loops only if `opened` has their number, since watching every
     statement of a long loop costs more than the loop.
     """
-    return _cached(parts, ("watched", opened), lambda: _Watcher(parts, opened).definition())
+    return _variant(parts, ("watched", opened), lambda: _Watcher(parts, opened).definition())
 
 
-def resumed(parts: Split, address: Address) -> tuple[Callable[[Any], types.FunctionType], int]:
+def resumed(parts: Split, address: Address) -> tuple[Factory, int]:
     """What follows the unit at `address`, and how many numbers of the address lie inside this function.
 
     If the address goes on into a function that the unit calls, the unit is included and its call is replaced by the
@@ -469,24 +687,31 @@ def resumed(parts: Split, address: Address) -> tuple[Callable[[Any], types.Funct
         Unsplittable: the unit stands where resuming is not safe, such as inside a loop that is not over callables.
     """
     used = _own_length(parts, address)
-    return _cached(parts, ("resumed", address), lambda: _Resumer(parts, address, used).definition()), used
+    return _variant(parts, ("resumed", address), lambda: _Resumer(parts, address, used).definition()), used
 
 
-def stubbed(parts: Split, address: Address) -> tuple[Callable[[Any], types.FunctionType], int]:
-    """The whole function with the outputs of the unit at `address` loaded from the runtime; see `resumed`."""
+def stubbed(parts: Split, address: Address) -> tuple[Factory, int]:
+    """The whole function with what the unit at `address` gives or changes loaded from the runtime; see `resumed`."""
     used = _own_length(parts, address)
-    return _cached(parts, ("stubbed", address), lambda: _Stubber(parts, address, used).definition()), used
+    return _variant(parts, ("stubbed", address), lambda: _Stubber(parts, address, used).definition()), used
 
 
 def live_after(parts: Split, address: Address) -> tuple[str, ...]:
-    """Locals that `resumed(parts, address)` reads before it sets them, so that must be carried across."""
+    """Locals that `resumed(parts, address)` may read before it sets them, so that must be carried across."""
     used = _own_length(parts, address)
-    return _Resumer(parts, address, used).live()
+    return _remembered(parts, ("live", address), lambda: _Resumer(parts, address, used).live())
+
+
+def attributes_after(parts: Split, address: Address) -> frozenset[str]:
+    """Names of the attributes that `resumed(parts, address)` reads."""
+    used = _own_length(parts, address)
+    return _remembered(parts, ("attributes", address), lambda: _Resumer(parts, address, used).attributes())
 
 
 def outputs_at(parts: Split, address: Address) -> tuple[str, ...]:
-    """Locals that the unit or iteration at `address` sets or may change in place, and that are read afterwards."""
-    return tuple(name for name in _outputs(parts, address) if name in live_after(parts, address))
+    """Locals that the unit or iteration at `address` assigns, and that may be read afterwards."""
+    live = live_after(parts, address[: _own_length(parts, address)])
+    return tuple(name for name in _outputs(parts, address) if name in live)
 
 
 def _outputs(parts: Split, address: Address) -> tuple[str, ...]:
@@ -512,16 +737,15 @@ def _own_length(parts: Split, address: Address) -> int:
     return min(len(address), 3) if address[0] in parts.bodies else 1
 
 
-def _cached(parts: Split, key: Any, make: Callable[[], ast.FunctionDef]) -> Callable[[Any], types.FunctionType]:
-    cache = _factories(parts.function)
-    if key not in cache:
-        cache[key] = _compile(parts, make())
-    return cache[key]
+def _variant(parts: Split, key: Any, make: Callable[[], ast.FunctionDef]) -> Factory:
+    code = _remembered(parts, key, lambda: _compile(parts, make()))
+    return functools.partial(_bind, parts.function, code)
 
 
-@functools.lru_cache(maxsize=512)
-def _factories(function: types.FunctionType) -> dict[Any, Any]:
-    return {}
+def _remembered(parts: Split, key: Any, make: Callable[[], Any]) -> Any:
+    if key not in parts.known:
+        parts.known[key] = make()
+    return parts.known[key]
 
 
 class _Watcher:
@@ -532,34 +756,48 @@ class _Watcher:
 
     def definition(self) -> ast.FunctionDef:
         node = copy.deepcopy(self._parts.node)
-        node.body = self._block(node.body)
+        node.body = self._block(node.body, depth=0)
         return node
 
-    def _block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        return [new for statement in statements for new in self._statement(statement)]
+    def _block(self, statements: Sequence[ast.stmt], depth: int) -> list[ast.stmt]:
+        """The statements told about; `depth` is 1 in the body of a loop. Pins and releases count with their unit."""
+        result: list[ast.stmt] = []
+        pins: list[ast.stmt] = []
+        for position, node in enumerate(statements):
+            if getattr(node, "_is_pin", False) or (pins and _is_release(node)):
+                pins.append(node)
+            elif not _is_release(node):
+                result += self._statement(node, pins, _releases(statements[position + 1 :]), depth)
+                pins = []
+        return result + pins
 
-    def _statement(self, node: ast.stmt) -> list[ast.stmt]:
-        if not hasattr(node, "_number"):
-            if not isinstance(node, (ast.For, ast.While)):
-                _map_blocks(node, self._block)
-            return [node]
-        if isinstance(node, ast.Return):
-            return [node]
-        number, stored = node._number, _stored_names([node])
-        if isinstance(node, (ast.For, ast.While)):
-            if is_callable_loop(node) or number in self._opened:
-                self._loop(node)
-        else:
+    def _statement(self, node: ast.stmt, pins: list[ast.stmt], releases: list[ast.stmt], depth: int) -> list[ast.stmt]:
+        number = getattr(node, "_number", None)
+        if number is None or isinstance(node, ast.Return):
+            _map_blocks(node, lambda block: self._block(block, depth))
+            return [*pins, node, *releases]
+        names = sorted(_stored_names([node]))
+        if not isinstance(node, (ast.For, ast.While)):
             _redirect(node, "call")
-        return [_tell_locals(node, "enter", number, set()), node, _tell_locals(node, "leave", number, stored)]
+        elif depth == 0 and (is_callable_loop(node) or number in self._opened):
+            self._loop(node)
+        enter, leave = _tell(node, "enter", number, depth), _tell(node, "leave", number, depth, names)
+        pinned = [_tell(node, "pinned")] if pins else []
+        return [enter, *pins, *pinned, node, *releases, leave]
 
     def _loop(self, node: Any) -> None:
         by_item = is_callable_loop(node)
-        stored = _stored_names(node.body)
-        body = self._block(node.body)
+        names = sorted(_stored_names(node.body))
+        start, end = _tell(node, "iteration", by_item), _tell(node, "iterated", names)
+        node.body = [start, *self._block(node.body, depth=1), end]
         if isinstance(node, ast.For):
             node.iter = _runtime_call(node, "each", [node.iter])
-        node.body = [_tell(node, "iteration", by_item), *body, _tell_locals(node, "iterated", 0, stored)]
+
+
+def _releases(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The deletions at the start of the statements."""
+    count = next((position for position, node in enumerate(statements) if not _is_release(node)), len(statements))
+    return list(statements[:count])
 
 
 class _Resumer:
@@ -570,27 +808,33 @@ class _Resumer:
         self._descends = len(address) > used
 
     def definition(self) -> ast.FunctionDef:
-        node = copy.deepcopy(self._parts.node)
-        body = self._after(node.body)
-        names = self.live()
-        node.body = [*_load(node.body[0], names), *body] or [ast.copy_location(ast.Pass(), node)]
+        node, body = self._rest()
+        node.body = [*_load(node, self.live()), *body] or [ast.copy_location(ast.Pass(), node)]
         return node
 
     def live(self) -> tuple[str, ...]:
-        node = copy.deepcopy(self._parts.node)
-        body = self._after(node.body)
-        parameters = {argument.arg for argument in _arguments(node)}
-        local = parameters | _stored_names(self._parts.node.body)
-        read = _read_before_set(body) & local
-        if _calls_super(body) and node.args.args:
+        node, body = self._rest()
+        captured = _captured_names(node)
+        read = _live_before(body, set(), captured)
+        if "super" in _loaded_names(body) and node.args.args:
             read.add(node.args.args[0].arg)
-        return tuple(sorted(read - {RUNTIME}))
+        code = self._parts.function.__code__
+        local = {*code.co_varnames, *code.co_cellvars}
+        return tuple(sorted(name for name in read if name in local or (_is_temporary(name) and name[-1].isdigit())))
+
+    def attributes(self) -> frozenset[str]:
+        nodes = (item for statement in self._rest()[1] for item in ast.walk(statement))
+        return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
+
+    def _rest(self) -> tuple[ast.FunctionDef, list[ast.stmt]]:
+        node = copy.deepcopy(self._parts.node)
+        return node, self._after(node.body)
 
     def _after(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         for position, node in enumerate(statements):
             rest = statements[position + 1 :]
             if getattr(node, "_number", None) == self._address[0]:
-                return [*self._rest_of(node), *rest]
+                return [*self._rest_of(node), *rest[len(_releases(rest)) :]]
             if _contains(node, self._address[0]):
                 return [*self._inside(node), *rest]
         raise Unsplittable(f"unit {self._address[0]} was not found")
@@ -605,18 +849,15 @@ class _Resumer:
             return self._inside_with(node)
         raise Unsplittable(f"a cut inside {type(node).__name__.lower()} is not safe")
 
-    def _inside_with(self, node: ast.With) -> list[ast.stmt]:
+    def _inside_with(self, node: Any) -> list[ast.stmt]:
         rest = self._after(node.body)
-        item = node.items[0]
-        reader = _opens_file(self._parts, item.context_expr)
-        uses = item.optional_vars is not None and _stored_names([node]) & _loaded_names(rest) & {
-            name.id for name in ast.walk(item.optional_vars) if isinstance(name, ast.Name)
-        }
-        if reader and not uses:
+        if node._again == "skip":
             return rest
-        if reader:
-            raise Unsplittable("the rest of the block still reads from the file that it opens")
-        return [_with_body(node, rest)]
+        if node._again != "repeat":
+            raise Unsplittable(f"the block of “{node._text}” cannot be entered in the middle")
+        changed = _with_body(node, rest)
+        changed.items = [ast.withitem(node.items[0].context_expr, None)]  # what `as` names may have been rebound since
+        return [changed]
 
     def _rest_of(self, node: Any) -> list[ast.stmt]:
         if isinstance(node, (ast.For, ast.While)) and len(self._address) > 1:
@@ -627,15 +868,16 @@ class _Resumer:
         iteration, inner = self._address[1], self._address[2:3]
         if iteration == ANY_ITERATION or not is_callable_loop(node):
             raise Unsplittable("a cut inside a loop is safe only if the loop runs over callables")
-        sequence = f"_unstarve_s{node._number}"
+        if _has_work(node.iter) or _loaded_names([node.iter]) & _stored_names(node.body):
+            raise Unsplittable("what the loop runs over may be another the next time")
+        sequence = f"{RUNTIME}_sequence"
         make = ast.Assign([ast.Name(sequence, ast.Store())], _runtime_call(node, "sequence", [node.iter]))
         whole = copy.deepcopy(node)
         whole.iter = _parse_expression(f"{sequence}[{iteration + 1}:]", node)
         current: list[ast.stmt] = []
         if inner:
             set_target = ast.Assign([copy.deepcopy(node.target)], _parse_expression(f"{sequence}[{iteration}]", node))
-            number = inner[0]
-            current = [set_target, *_tail_of_body(node.body, number, descends=self._descends)]
+            current = [set_target, *_tail_of_body(node.body, inner[0], descends=self._descends)]
         return [ast.fix_missing_locations(ast.copy_location(item, node)) for item in (make, *current, whole)]
 
 
@@ -643,7 +885,7 @@ def _tail_of_body(body: list[ast.stmt], number: int, *, descends: bool) -> list[
     for position, node in enumerate(body):
         rest = body[position + 1 :]
         if getattr(node, "_number", None) == number:
-            return [*([_redirect(node, "resume")] if descends else []), *rest]
+            return [*([_redirect(node, "resume")] if descends else []), *rest[len(_releases(rest)) :]]
         if isinstance(node, ast.If) and _contains(node, number):
             in_body = any(_contains(item, number) for item in node.body)
             return [*_tail_of_body(node.body if in_body else node.orelse, number, descends=descends), *rest]
@@ -656,6 +898,7 @@ class _Stubber:
     def __init__(self, parts: Split, address: Address, used: int) -> None:
         self._parts, self._address, self._used = parts, address, used
         self._descends = len(address) > used
+        self._names = live_after(parts, address[:used])
 
     def definition(self) -> ast.FunctionDef:
         node = copy.deepcopy(self._parts.node)
@@ -668,36 +911,33 @@ class _Stubber:
     def _statement(self, node: Any) -> list[ast.stmt]:
         number = getattr(node, "_number", None)
         if number is None:
-            if not isinstance(node, (ast.For, ast.While)):
-                _map_blocks(node, self._block)
+            _map_blocks(node, self._block)
             return [node]
         if number != self._address[0]:
             return [node]
-        if self._used > 1:
-            return self._loop(node)
-        return [_redirect(node, "descend")] if self._descends else self._served(node, outputs_at(self._parts, self._address))
+        return self._loop(node) if self._used > 1 else self._replacement(node)
 
     def _loop(self, node: Any) -> list[ast.stmt]:
         if self._address[1] == ANY_ITERATION or not is_callable_loop(node):
             raise Unsplittable("one iteration can be served only in a loop over callables")
-        counter = f"_unstarve_i{node._number}"
-        target = ast.Tuple([ast.Name(counter, ast.Store()), node.target], ast.Store())
-        names = outputs_at(self._parts, self._address[: self._used])
+        counter = f"{RUNTIME}_count"
         special = copy.deepcopy(node.body)
-        if self._used == 2 and not self._descends:
-            special = self._served(node, names)
+        if self._used == 2:
+            special = self._replacement(node)
         else:
-            special = _replace_in_body(special, self._address[2], lambda item: self._replacement(item, names))
+            special = _replace_in_body(special, self._address[2], self._replacement)
         test = _parse_expression(f"{counter} == {self._address[1]}", node)
-        node.target, node.iter = target, _runtime_call(node, "enumerate", [node.iter])
+        node.target = ast.Tuple([ast.Name(counter, ast.Store()), node.target], ast.Store())
+        node.iter = _runtime_call(node, "enumerate", [node.iter])
         node.body = [ast.copy_location(ast.If(test, special, node.body), node)]
         return [ast.fix_missing_locations(node)]
 
-    def _replacement(self, node: ast.stmt, names: Sequence[str]) -> list[ast.stmt]:
-        return [_redirect(node, "descend")] if self._descends else self._served(node, names)
-
-    def _served(self, node: ast.stmt, names: Sequence[str]) -> list[ast.stmt]:
-        return _load(node, names) or [ast.copy_location(ast.Pass(), node)]
+    def _replacement(self, node: ast.stmt) -> list[ast.stmt]:
+        """What stands for the unit: the call it leads through, and then the locals from the runtime."""
+        if not self._descends:
+            return _load(node, self._names, keep=True)
+        assigned = _stored_names([node])  # results of the call, which is made
+        return [_redirect(node, "descend"), *_load(node, [n for n in self._names if n not in assigned], keep=True)]
 
 
 def _replace_in_body(body: list[ast.stmt], number: int, make: Callable[[ast.stmt], list[ast.stmt]]) -> list[ast.stmt]:
@@ -728,10 +968,6 @@ def _with_body(node: Any, body: list[ast.stmt]) -> Any:
     return changed
 
 
-def _calls_super(statements: Iterable[ast.stmt]) -> bool:
-    return "super" in _loaded_names(statements)
-
-
 def _contains(node: ast.stmt, number: int) -> bool:
     if getattr(node, "_number", None) == number:
         return True
@@ -747,47 +983,26 @@ def is_callable_loop(node: ast.stmt) -> bool:
     if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name) or node.orelse or _leaves_early(node):
         return False
     called = {item.func.id for item in ast.walk(node) if isinstance(item, ast.Call) and isinstance(item.func, ast.Name)}
-    return node.target.id in called
+    return node.target.id in called - _stored_names(node.body)
 
 
 def _leaves_early(node: ast.For) -> bool:
     return any(isinstance(item, (ast.Break, ast.Continue)) for item in ast.walk(node))
 
 
-def _opens_file(parts: Split, context: ast.expr) -> bool:
-    """Whether a with statement's context is a file just opened: then a resumed block need not open it again."""
-    if isinstance(context, ast.Name):
-        for node in ast.walk(parts.node):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                if node.targets[0].id == context.id and isinstance(node.value, ast.Call):
-                    return _last_name(node.value.func) in _READERS
-    return isinstance(context, ast.Call) and _last_name(context.func) in _READERS
-
-
-def _read_before_set(statements: Sequence[ast.stmt]) -> set[str]:
-    """Names that may be read before the statements certainly set them (an over-estimate inside blocks)."""
-    read: set[str] = set()
-    certain: set[str] = set()
-    for node in statements:
-        read |= _loaded_names([node]) - certain
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) or (isinstance(node, ast.With)):
-            certain |= _stored_names([node] if not isinstance(node, ast.With) else [])
-    return read
-
-
 def _runtime_call(where: ast.AST, method: str, arguments: list[ast.expr]) -> ast.expr:
-    call = ast.Call(ast.Attribute(ast.Name(RUNTIME, ast.Load()), method, ast.Load()), arguments, [])
+    call = ast.Call(_runtime_attribute(method), arguments, [])
     return ast.fix_missing_locations(ast.copy_location(call, where))
 
 
-def _tell(where: ast.stmt, method: str, *numbers: int) -> ast.stmt:
-    call = _runtime_call(where, method, [ast.Constant(number) for number in numbers])
-    return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), where))
+def _runtime_attribute(name: str) -> ast.expr:
+    return ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load())
 
 
-def _tell_locals(where: ast.stmt, method: str, number: int, stored: set[str]) -> ast.stmt:
-    names = ast.Tuple([ast.Constant(name) for name in sorted(stored)], ast.Load())
-    call = _runtime_call(where, method, [ast.Constant(number), names, _parse_expression("locals()", where)])
+def _tell(where: ast.stmt, method: str, *facts: Any) -> ast.stmt:
+    """`_unstarve.enter(number, depth, locals())` and the like; strings in a list become a tuple."""
+    arguments = [_parse_expression(repr(tuple(fact) if isinstance(fact, list) else fact), where) for fact in facts]
+    call = _runtime_call(where, method, [*arguments, _parse_expression("locals()", where)])
     return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), where))
 
 
@@ -798,13 +1013,16 @@ def _parse_expression(text: str, where: ast.AST) -> ast.expr:
     return node
 
 
-def _load(where: ast.stmt, names: Sequence[str]) -> list[ast.stmt]:
-    """`a, b = _unstarve.load(("a", "b"))`, or nothing for no names."""
-    if not names:
+def _load(where: ast.stmt, names: Sequence[str], *, keep: bool = False) -> list[ast.stmt]:
+    """`a, b = _unstarve.load(("a", "b"))`, or nothing for no names; with the present locals if some may be kept
+    (then also for no names: locals of the functions around this one may wait for it)."""
+    if not names and not keep:
         return []
     target = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
-    wanted = ast.Tuple([ast.Constant(name) for name in names], ast.Load())
-    assignment = ast.Assign([target], _runtime_call(where, "load", [wanted]))
+    arguments: list[ast.expr] = [ast.Tuple([ast.Constant(name) for name in names], ast.Load())]
+    if keep:
+        arguments.append(_parse_expression("locals()", where))
+    assignment = ast.Assign([target], _runtime_call(where, "load", arguments))
     return [ast.fix_missing_locations(ast.copy_location(assignment, where))]
 
 
@@ -815,72 +1033,53 @@ def _redirect(node: Any, method: str) -> Any:
         if method != "call":
             raise Unsplittable("the statement is not a single call")
         return node
-    if isinstance(call, ast.Subscript):
-        new: ast.expr = _runtime_call(call, method, [_parse_expression("'__getitem__'", call), call.value, call.slice])
-        if isinstance(call.slice, (ast.Slice, ast.Tuple)):
-            return node if method == "call" else _unsafe()
-    elif isinstance(call.func, ast.Name) and call.func.id == "super":
-        return node
-    else:
-        new = ast.Call(
-            ast.Attribute(ast.Name(RUNTIME, ast.Load()), method, ast.Load()), [call.func, *call.args], call.keywords
-        )
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "super":
+        return node  # it finds its class through the frame that calls it
     if method == "resume":
         new = _runtime_call(call, "resume", [])
+    elif isinstance(call, ast.Subscript):
+        if not isinstance(call.ctx, ast.Load):
+            return node
+        index = call.slice
+        if isinstance(index, (ast.Slice, ast.Tuple)):
+            return node
+        new = _runtime_call(call, method, [_runtime_attribute("getitem"), call.value, index])
+    elif isinstance(call, ast.Call):
+        new = ast.Call(_runtime_attribute(method), [call.func, *call.args], call.keywords)
     node.value = ast.fix_missing_locations(ast.copy_location(new, call))
     return node
-
-
-def _unsafe() -> Any:
-    raise Unsplittable("the statement's subscript is a slice")
 
 
 # --- Compiling --------------------------------------------------------------------------------------------------------
 
 
-def _compile(parts: Split, definition: ast.FunctionDef) -> Callable[[Any], types.FunctionType]:
-    """A function of the runtime that makes the variant, closed over the original's cells and the runtime."""
-    function = parts.function
-    free = [name for name in function.__code__.co_freevars if name != "__class__"]
-    owner = _owner(function)
-    inner: ast.stmt = definition
-    if owner is not None:
-        inner = ast.ClassDef(name=owner, bases=[], keywords=[], body=[definition], decorator_list=[])
-        if hasattr(ast, "TypeVar"):
-            inner.type_params = []
-    cells = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in (*free, RUNTIME)]
+def _compile(parts: Split, definition: ast.FunctionDef) -> types.CodeType:
+    """The variant's code, which shares the original's cells and has one more for the runtime."""
+    original = parts.function.__code__
+    definition.args.defaults = [ast.copy_location(ast.Constant(None), item) for item in definition.args.defaults]
+    definition.args.kw_defaults = [
+        item and ast.copy_location(ast.Constant(None), item) for item in definition.args.kw_defaults
+    ]
+    # a local of the outer function for each cell; `super()` too finds `__class__` there
+    cells = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in (*original.co_freevars, RUNTIME)]
     outer = ast.parse("def _unstarve_outer(): pass").body[0]
-    outer.body = [*cells, inner]  # type: ignore[attr-defined]
-    module = ast.Module([outer], [])
+    outer.body = [*cells, definition]  # type: ignore[attr-defined]
     ast.copy_location(outer, definition)
-    ast.fix_missing_locations(module)
-    code = _find_code(compile(module, parts.filename, "exec", dont_inherit=True), definition.name)
-    if code is None:
-        raise Unsplittable("its variant could not be compiled")
-    known = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-
-    def make(runtime: Any) -> types.FunctionType:
-        cells = {**known, RUNTIME: types.CellType(runtime)}
-        closure = tuple(cells[name] for name in code.co_freevars)
-        variant = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
-        variant.__kwdefaults__ = function.__kwdefaults__
-        return variant
-
-    return make
+    module = ast.fix_missing_locations(ast.Module([outer], []))
+    compiled = compile(module, parts.filename, "exec", flags=original.co_flags & _FUTURES, dont_inherit=True)
+    return _nested(_nested(compiled, "_unstarve_outer"), definition.name)
 
 
-def _owner(function: types.FunctionType) -> str | None:
-    """Name of the class in whose body the function stands, which private names and `super()` depend on."""
-    parts = function.__qualname__.split(".")
-    return parts[-2] if len(parts) > 1 and parts[-2] != "<locals>" else None
+def _nested(code: types.CodeType, name: str) -> types.CodeType:
+    return next(item for item in code.co_consts if isinstance(item, types.CodeType) and item.co_name == name)
 
 
-def _find_code(code: types.CodeType, name: str) -> types.CodeType | None:
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            if constant.co_name == name:
-                return constant
-            found = _find_code(constant, name)
-            if found is not None:
-                return found
-    return None
+def _bind(function: types.FunctionType, code: types.CodeType, runtime: Any) -> types.FunctionType:
+    """The variant of `function` with this code, talking to `runtime`."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells[RUNTIME] = types.CellType(runtime)
+    closure = tuple(cells[name] for name in code.co_freevars)
+    variant = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+    variant.__kwdefaults__ = function.__kwdefaults__
+    variant.__qualname__ = function.__qualname__
+    return variant

@@ -1,28 +1,46 @@
 """Copying, sizing and watching arbitrary values that flow through a pipeline.
 
-A cache must neither repair the fault it measures nor plant one. So a copy keeps what transport depends on: the number
-of tensors, their views and the storages behind them (a view that drags a large storage still drags it), arrays as
-arrays. And a value says whether somebody changed it in place since it was looked at.
+A cache must neither repair the fault it measures nor plant one. So a copy keeps what transport and later stages depend
+on: the number of tensors, their views and the storages behind them (a view that drags a large storage still drags it),
+arrays as arrays with their strides. And a value says whether somebody changed it in place since it was looked at.
 """
 
 from __future__ import annotations
 
+import collections
 import copy
+import ctypes
 import dataclasses
+import functools
+import io
+import random
 import sys
 import types
 import zlib
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
 from typing import Any
 
 import torch
 
 _ATOMS = (
-    type(None), bool, int, float, complex, str, bytes, range, slice, type, types.ModuleType, types.FunctionType,
-    types.BuiltinFunctionType, types.MethodType, torch.dtype, torch.device, torch.Generator, torch.nn.Module,
-    torch.utils.data.Dataset,
+    type(None), bool, int, float, complex, str, bytes, range, slice, type, super, types.ModuleType, types.FunctionType,
+    torch.dtype, torch.device, torch.Generator, torch.nn.Module, torch.utils.data.Dataset, random.Random,
 )  # fmt: skip
-"""Values that are immutable, or that belong to the program and not to a sample: shared, never copied."""
+"""Values that are immutable, or that belong to the program and not to a sample: shared, never copied.
+
+Random generators are among them: a copy would draw the same numbers each time that it is served.
+"""
+
+_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque, collections.UserDict, collections.UserList)
+"""Looked through. Other mappings may be views of a file, and reading them would be work."""
+
+DRAGGED_BYTES = 64 * 2**20
+DRAGGED_TIMES = 16
+"""A view is copied without the storage behind it if that is larger than this, and this many times larger than the view:
+then the storage is the whole data set, held in memory, and a copy for each sample would not fit."""
+
+FORCED_BYTES = 64 * 2**20
+"""Larger memory maps are not read when they are made: nobody reads all of them for one sample."""
 
 
 class Shared:
@@ -38,66 +56,189 @@ class Uncopyable(Exception):
     """A value that cannot be cached; the message says why."""
 
 
+# --- Copying ----------------------------------------------------------------------------------------------------------
+
+
 def snapshot(value: Any, shared: tuple[Any, ...] = ()) -> Any:
     """A copy of `value` that later stages can do nothing to.
 
     Objects in `shared` (a dataset's own attributes) and program objects (functions, modules, datasets) are kept by
-    reference. Views, storages and the number of tensors are preserved (`copy.deepcopy` of tensors keeps both).
+    reference. Views, storages and the number of tensors are preserved, and with them what is aliased inside the value.
 
     Raises:
         Uncopyable: the value holds something that cannot be copied, such as an open file, a generator or a lock.
     """
     memo: dict[int, Any] = {id(item): item for item in shared if not _is_atom(item)}
     try:
-        return _copy(value, memo)
+        duplicate = _copy(value, memo)
+        _refuse_mixed_aliases(value)
     except Uncopyable:
         raise
     except Exception as error:  # a user's __deepcopy__ may raise anything
         raise Uncopyable(f"a value of type {type(value).__name__} cannot be copied ({error})") from error
+    return duplicate
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    if _is_atom(value):
-        return value
     if id(value) in memo:
         return memo[id(value)]
+    if isinstance(value, types.FunctionType):
+        _refuse_closure(value)
+    if _is_atom(value):
+        return value
     known = _copy_known(value, memo)
     if known is not None:
         memo[id(value)] = known
         return known
     _refuse_live(value)
+    _share_atoms(value, memo)
     return copy.deepcopy(value, memo)
 
 
 def _copy_known(value: Any, memo: dict[int, Any]) -> Any:
-    """A copy of a tensor, picture or plain container; None for everything else."""
+    """A copy of a tensor, picture, method or plain container; None for everything else."""
     kind = type(value)
     if isinstance(value, torch.Tensor):
-        if value.requires_grad and not value.is_leaf:
-            raise Uncopyable("a tensor that is part of a gradient graph cannot be copied")
-        return copy.deepcopy(value, memo)
+        return _copy_tensor(value, memo)
     if _is_picture(value):
-        return value.copy()
+        return _copy_picture(value)
     if kind is list:
         return [_copy(item, memo) for item in value]
     if kind is tuple:
-        return tuple(_copy(item, memo) for item in value)
+        return tuple([_copy(item, memo) for item in value])
     if kind is dict:
         return {key: _copy(item, memo) for key, item in value.items()}
     if _is_array(value):
-        return value.copy() if value.dtype != object else copy.deepcopy(value, memo)
+        return _copy_array(value, memo)
+    if isinstance(value, types.MethodType):
+        return types.MethodType(value.__func__, _copy(value.__self__, memo))
+    if isinstance(value, types.BuiltinFunctionType):
+        return _copy_builtin_method(value, memo)
     return None
+
+
+def _copy_builtin_method(value: Any, memo: dict[int, Any]) -> Any:
+    owner = value.__self__
+    if owner is None or _is_atom(owner):
+        return value
+    duplicate = _copy(owner, memo)
+    return value if duplicate is owner else getattr(duplicate, value.__name__)
+
+
+def _copy_tensor(value: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    if value.requires_grad and not value.is_leaf:
+        raise Uncopyable("a tensor that is part of a gradient graph cannot be copied")
+    if type(value) is torch.Tensor and value.layout == torch.strided and not value.requires_grad:
+        held = value.untyped_storage().nbytes()
+        if held > max(DRAGGED_BYTES, DRAGGED_TIMES * value.numel() * value.element_size()):
+            return _copy_part(value)
+    return copy.deepcopy(value, memo)
+
+
+def _copy_part(value: torch.Tensor) -> torch.Tensor:
+    """A copy of the part of its storage that a view spans, with the same strides."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+    if value.numel() == 0:
+        return value.clone()
+    part = value.as_strided((span,), (1,), value.storage_offset()).clone()
+    return part.as_strided(value.shape, value.stride())
+
+
+def _copy_picture(value: Any) -> Any:
+    if not getattr(value, "_close_exclusive_fp_after_loading", True) and getattr(value, "is_animated", False):
+        raise Uncopyable("a picture with several frames reads from its file later")
+    duplicate = value.copy()
+    for name in ("format", "filename"):
+        if hasattr(value, name):
+            setattr(duplicate, name, getattr(value, name))
+    return duplicate
+
+
+def _copy_array(value: Any, memo: dict[int, Any]) -> Any:
+    """A copy of an array with its strides; views of one array stay views of one array, unless it is much larger."""
+    if value.dtype.hasobject:
+        return copy.deepcopy(value, memo)
+    root = value
+    while _is_array(root.base):
+        root = root.base
+    plain = sys.modules["numpy"].ndarray
+    is_whole = root is value or type(value) is not plain or type(root) is not plain or not _is_contiguous(root)
+    if not is_whole and root.nbytes <= max(DRAGGED_TIMES * value.nbytes, 4096) and id(root) not in memo:
+        memo[id(root)] = _copy_whole(root)
+    held = memo.get(id(root)) if not is_whole else None
+    if held is None or held is root:  # a root that is shared belongs to the program
+        return _copy_whole(value)
+    offset = value.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    duplicate = plain(value.shape, value.dtype, held.ravel(order="K"), offset, value.strides)
+    duplicate.flags.writeable = value.flags.writeable
+    return duplicate
+
+
+def _is_contiguous(array: Any) -> bool:
+    return array.flags.c_contiguous or array.flags.f_contiguous
+
+
+def _copy_whole(value: Any) -> Any:
+    numpy = sys.modules["numpy"]
+    if _is_contiguous(value) or type(value) is not numpy.ndarray or value.size == 0:
+        duplicate = value.copy(order="K")
+    else:
+        duplicate = _copy_span(value, numpy)
+    if type(value) is numpy.ndarray:
+        duplicate.flags.writeable = value.flags.writeable
+    return duplicate
+
+
+def _copy_span(value: Any, numpy: Any) -> Any:
+    """A copy of the stretch of memory that a view spans, seen through the same strides."""
+    start = value.__array_interface__["data"][0]
+    reach = [(size - 1) * stride for size, stride in zip(value.shape, value.strides, strict=True)]
+    low = start + sum(step for step in reach if step < 0)
+    high = start + sum(step for step in reach if step > 0) + value.itemsize
+    memory = numpy.frombuffer((ctypes.c_char * (high - low)).from_address(low), numpy.uint8).copy()
+    return numpy.ndarray(value.shape, value.dtype, memory, start - low, value.strides)
+
+
+def _refuse_closure(function: types.FunctionType) -> None:
+    """A nested function may see variables of the call that made it, which a copy would not."""
+    if function.__closure__ and "<locals>" in function.__qualname__:
+        raise Uncopyable(f"the nested function {function.__name__} may share variables with the code around it")
 
 
 def _refuse_live(value: Any) -> None:
     if isinstance(value, Iterator):
         raise Uncopyable(f"an iterator of type {type(value).__name__} can be used only once")
-    if hasattr(value, "fileno") or hasattr(value, "readinto"):
+    if isinstance(value, io.IOBase) or hasattr(value, "fileno") or hasattr(value, "readinto"):
         raise Uncopyable(f"an open file of type {type(value).__name__} cannot be copied")
 
 
+def _share_atoms(value: Any, memo: dict[int, Any], depth: int = 3) -> None:
+    """Let `copy.deepcopy` keep program objects inside a plain object by reference."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for part in (*parts, *getattr(value, "__dict__", {}).values()):
+        if _is_atom(part):
+            memo[id(part)] = part
+        elif depth:
+            _share_atoms(part, memo, depth - 1)
+
+
+def _refuse_mixed_aliases(value: Any) -> None:
+    """Refuse an array and a tensor of it side by side: their copies would not share memory."""
+    found = list(leaves(value))
+    arrays = {_owner_of(leaf) for leaf in found if _is_array(leaf) and leaf.size}
+    storages = {leaf.untyped_storage().data_ptr() for leaf in found if _has_storage(leaf)} - {0}
+    if not arrays.isdisjoint(storages):
+        raise Uncopyable("a tensor and an array share memory")
+
+
+# --- Looking through values -------------------------------------------------------------------------------------------
+
+
 def _is_atom(value: Any) -> bool:
-    return isinstance(value, (*_ATOMS, Shared))
+    if isinstance(value, (*_ATOMS, Shared)):
+        return True
+    numpy = sys.modules.get("numpy.random")
+    return numpy is not None and isinstance(value, (numpy.Generator, numpy.RandomState, numpy.BitGenerator))
 
 
 def _is_array(value: Any) -> bool:
@@ -110,19 +251,28 @@ def _is_picture(value: Any) -> bool:
     return module is not None and isinstance(value, module.Image)
 
 
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or _is_atom(value) or _is_array(value) or _is_picture(value)
+
+
+def _has_storage(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_meta
+
+
 def force(value: Any) -> None:
     """Make a lazy value do its work now, so that the cost falls on the stage that created it.
 
-    Pictures are decoded, memory maps are read; containers are looked through.
+    Pictures are decoded, memory maps are read; containers are looked through. A value whose work fails is left alone:
+    the user's code will meet the error where it uses the value, if it does.
     """
     if isinstance(value, (torch.Tensor, *_ATOMS)):
         return
     if _is_picture(value):
-        value.load()
+        _decode(value)
     elif _is_array(value):
-        if isinstance(value, sys.modules["numpy"].memmap) and value.nbytes:
+        if isinstance(value, sys.modules["numpy"].memmap) and 0 < value.nbytes <= FORCED_BYTES:
             _touch_pages(value)
-    elif isinstance(value, Mapping):
+    elif isinstance(value, (dict, collections.UserDict)) and len(value) <= 64:
         for item in value.values():
             force(item)
     elif isinstance(value, (list, tuple)):
@@ -130,32 +280,56 @@ def force(value: Any) -> None:
             force(item)
 
 
+def _decode(picture: Any) -> None:
+    try:
+        picture.load()
+    except Exception:  # decoders raise many kinds, and which one is for the user's code to see
+        return
+
+
 def _touch_pages(array: Any) -> None:
     step = max(1, 4096 // max(1, array.itemsize))
-    array.reshape(-1)[::step].sum() if array.flags.c_contiguous else array.sum()
+    (array.reshape(-1)[::step] if array.flags.c_contiguous else array).tobytes()
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The tensors, arrays, pictures and atoms inside `value`, containers and plain objects looked through."""
-    if isinstance(value, (torch.Tensor, str, bytes)) or _is_atom(value) or _is_array(value) or _is_picture(value):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from leaves(item)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        for item in value:
-            yield from leaves(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from leaves(getattr(value, field.name, None))
-    else:
-        inner = getattr(value, "data", None)
-        if isinstance(inner, Mapping):  # UserDict, BatchEncoding
-            yield from leaves(inner)
-        elif hasattr(value, "__dict__"):
-            yield from leaves(vars(value))
-        else:
+    """The tensors, arrays, pictures and atoms inside `value`, containers and plain objects looked through once."""
+    return (item for item in _parts(value, set()) if not isinstance(item, _CONTAINERS) and not _is_opened(item))
+
+
+def _is_opened(value: Any) -> bool:
+    """Whether `leaves` yields the parts of the object and not the object."""
+    return not _is_leaf(value) and (hasattr(value, "__dict__") or dataclasses.is_dataclass(value))
+
+
+def _parts(value: Any, seen: set[int]) -> Iterator[Any]:
+    """`value` and everything in it."""
+    if id(value) in seen:
+        if _is_leaf(value):
             yield value
+        return
+    if not _is_leaf(value) or isinstance(value, torch.Tensor):
+        seen.add(id(value))
+    yield value
+    if not _is_leaf(value):
+        for part in _inner(value):
+            yield from _parts(part, seen)
+
+
+def _inner(value: Any) -> Iterator[Any]:
+    """What a container or plain object consists of."""
+    if isinstance(value, (dict, collections.UserDict)):
+        yield from value.values()
+    elif isinstance(value, _CONTAINERS):
+        yield from value
+    elif isinstance(value, functools.partial):
+        yield from (*value.args, *value.keywords.values())
+    elif isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
+        yield value.__self__
+    elif hasattr(value, "__dict__"):
+        yield from vars(value).values()
+    elif dataclasses.is_dataclass(value):
+        yield from (getattr(value, field.name, None) for field in dataclasses.fields(value))
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
@@ -169,37 +343,67 @@ def size_bytes(value: Any) -> int:
     total = 0
     for leaf in leaves(value):
         if isinstance(leaf, torch.Tensor):
-            if leaf.layout != torch.strided:
-                total += leaf.element_size() * leaf._nnz() if leaf.is_sparse else 64
-                continue
-            storage = leaf.untyped_storage()
-            if storage.data_ptr() not in seen:
-                seen.add(storage.data_ptr())
-                total += storage.nbytes()
+            total += _tensor_bytes(leaf, seen)
         elif _is_array(leaf):
             total += leaf.nbytes
         elif _is_picture(leaf):
-            total += leaf.size[0] * leaf.size[1] * len(leaf.getbands())
+            total += leaf.size[0] * leaf.size[1] * (1 if leaf.mode in ("1", "L", "P") else 4)
         else:
             total += sys.getsizeof(leaf, 64)
     return total
 
 
+def _tensor_bytes(leaf: torch.Tensor, seen: set[int]) -> int:
+    if not _has_storage(leaf):
+        return leaf.element_size() * leaf._nnz() if leaf.is_sparse else 64
+    storage = leaf.untyped_storage()
+    if storage.data_ptr() in seen:
+        return 0
+    seen.add(storage.data_ptr())
+    return storage.nbytes()
+
+
+# --- Watching values --------------------------------------------------------------------------------------------------
+
+
 def fingerprint(value: Any) -> tuple[Any, ...]:
-    """Changes when `value` is changed in place. Tensors by version counter (free), the rest by checksum."""
-    return tuple(_mark(leaf) for leaf in leaves(value))
+    """Changes when `value` is changed in place: by version counters, checksums, and the lengths of containers."""
+    return tuple(_mark(part) for part in _parts(value, set()))
 
 
-def _mark(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return None if leaf.is_inference() else leaf._version
-    if _is_array(leaf):
-        return (leaf.shape, zlib.adler32(memoryview(leaf.tobytes()))) if leaf.dtype != object else len(leaf)
-    if _is_picture(leaf):
-        return (leaf.mode, leaf.size, zlib.adler32(leaf.tobytes()))
-    if isinstance(leaf, (int, float, str, bytes)):
-        return leaf
-    return id(leaf)
+def _mark(part: Any) -> Any:
+    if isinstance(part, torch.Tensor):
+        return _tensor_mark(part)
+    if _is_array(part):
+        return (part.shape, part.strides, id(part) if part.dtype.hasobject else zlib.adler32(_memory(part)))
+    if _is_picture(part):
+        return (part.mode, part.size, zlib.adler32(part.tobytes()))
+    if isinstance(part, _CONTAINERS):
+        return (id(part), len(part), tuple(map(_key, part)) if isinstance(part, (dict, set)) else None)
+    if isinstance(part, (bool, int, float, str, bytes)):
+        return part if isinstance(part, (str, bytes)) else repr(part)  # True equals 1, and 0.0 equals -0.0
+    return id(part)
+
+
+def _key(key: Any) -> Any:
+    return key if isinstance(key, (str, int, tuple)) else id(key)
+
+
+def _tensor_mark(part: torch.Tensor) -> tuple[Any, ...]:
+    """The version counter does not see writes through `.numpy()` and `.data`; the checksum does."""
+    version = 0 if part.is_inference() else part._version
+    if not _has_storage(part) or part.device.type != "cpu" or part.dtype.is_complex or part.is_quantized:
+        return (version,)
+    memory: Any = part.detach().contiguous().reshape(-1).view(torch.uint8).numpy() if part.numel() else b""
+    return (version, part.shape, part.stride(), zlib.adler32(memory))
+
+
+def _memory(array: Any) -> Any:
+    if not array.size:
+        return b""
+    if array.flags.c_contiguous and array.dtype.kind in "biuf":
+        return array.reshape(-1).view("uint8")
+    return array.tobytes()
 
 
 def versions(value: Any) -> tuple[int, ...]:
@@ -207,55 +411,86 @@ def versions(value: Any) -> tuple[int, ...]:
     return tuple(leaf._version for leaf in tensors(value) if not leaf.is_inference())
 
 
+def has_unversioned(value: Any) -> bool:
+    """Whether `value` holds arrays or pictures, whose changes no counter counts."""
+    return any(_is_array(leaf) or _is_picture(leaf) for leaf in leaves(value))
+
+
+def share_storage(left: Any, right: Any) -> bool:
+    """Whether `right` holds memory of `left`: of a tensor or array, a picture, or a container that can be changed."""
+    held = memory_of(left)
+    return bool(held) and not held.isdisjoint(memory_of(right))
+
+
+def memory_of(value: Any) -> set[int]:
+    """Names of the pieces of memory in `value` that can be changed in place: values that share one are entangled."""
+    found: set[int] = set()
+    for part in _parts(value, set()):
+        if _has_storage(part):
+            found.add(part.untyped_storage().data_ptr())
+        elif _is_array(part) and part.size:
+            found.add(_owner_of(part))
+        elif not _is_atom(part) and not isinstance(part, (torch.Tensor, tuple, frozenset, types.BuiltinFunctionType)):
+            found.add(id(part))
+    found.discard(0)
+    return found
+
+
+def _owner_of(array: Any) -> int:
+    """Address of the memory that an array is a view of."""
+    while _is_array(array.base):
+        array = array.base
+    if isinstance(array.base, torch.Tensor):
+        return array.base.untyped_storage().data_ptr()
+    return array.__array_interface__["data"][0]
+
+
+# --- Rebuilding values ------------------------------------------------------------------------------------------------
+
+
 def rewrap(value: Any, change: Callable[[Any], Any]) -> Any:
     """`value` with fresh containers and each leaf replaced by `change(leaf)`; types of containers are kept."""
+    return _rewrap(value, change, {})
+
+
+def _rewrap(value: Any, change: Callable[[Any], Any], made: dict[int, Any]) -> Any:
     if isinstance(value, torch.Tensor) or _is_array(value) or _is_picture(value) or isinstance(value, (str, bytes)):
         return change(value)
+    if id(value) in made:
+        return made[id(value)]
     if isinstance(value, tuple):
-        items = [rewrap(item, change) for item in value]
+        items = [_rewrap(item, change, made) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if type(value) is list:
-        return [rewrap(item, change) for item in value]
+        return [_rewrap(item, change, made) for item in value]
     if type(value) is dict:
-        return {key: rewrap(item, change) for key, item in value.items()}
-    if _is_atom(value) or isinstance(value, (set, frozenset)):
+        return {key: _rewrap(item, change, made) for key, item in value.items()}
+    if _is_atom(value) or isinstance(value, (set, frozenset, bytearray, types.MethodType, types.BuiltinFunctionType)):
         return value
-    return _rewrap_object(value, change)
+    return _rewrap_object(value, change, made)
 
 
-def _rewrap_object(value: Any, change: Callable[[Any], Any]) -> Any:
+def _rewrap_object(value: Any, change: Callable[[Any], Any], made: dict[int, Any]) -> Any:
     """A shallow copy of a mapping, sequence, dataclass or plain object with its parts rewrapped."""
     try:
         duplicate = copy.copy(value)
     except Exception:  # a user's __copy__ may raise anything
         return value
+    made[id(value)] = duplicate  # an object may lead back to itself
     if isinstance(duplicate, MutableMapping):
         for key in list(duplicate):
-            duplicate[key] = rewrap(duplicate[key], change)
+            duplicate[key] = _rewrap(duplicate[key], change, made)
     elif isinstance(duplicate, MutableSequence):
         for position, item in enumerate(list(duplicate)):
-            duplicate[position] = rewrap(item, change)
-    elif hasattr(duplicate, "__dict__"):
-        for name, item in vars(value).items():
-            object.__setattr__(duplicate, name, rewrap(item, change))
+            duplicate[position] = _rewrap(item, change, made)
+    elif hasattr(duplicate, "__dict__") or dataclasses.is_dataclass(duplicate):
+        for name in _attribute_names(value):
+            object.__setattr__(duplicate, name, _rewrap(getattr(value, name), change, made))
     return duplicate
 
 
-def share_storage(left: Any, right: Any) -> bool:
-    """Whether a tensor or array in `left` shares memory with one in `right`."""
-    pointers = _pointers(left)
-    return bool(pointers) and not pointers.isdisjoint(_pointers(right))
-
-
-def _pointers(value: Any) -> set[int]:
-    found: set[int] = set()
-    for leaf in leaves(value):
-        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
-            found.add(leaf.untyped_storage().data_ptr())
-        elif _is_array(leaf) and leaf.size:
-            owner = leaf
-            while _is_array(owner.base):
-                owner = owner.base
-            found.add(owner.__array_interface__["data"][0])
-    found.discard(0)
-    return found
+def _attribute_names(value: Any) -> list[str]:
+    names = list(getattr(value, "__dict__", ()))
+    if dataclasses.is_dataclass(value):
+        names += [field.name for field in dataclasses.fields(value) if field.name not in names]
+    return [name for name in names if hasattr(value, name)]

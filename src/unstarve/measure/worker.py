@@ -20,14 +20,21 @@ from torch.utils.data import Subset, _DatasetKind
 from torch.utils.data._utils import pin_memory as pinning
 
 from unstarve.measure import values
+from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
-from unstarve.measure.runtime import Cost, Observer, Server
+from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
 from unstarve.measure.split import Address, Unsplittable
 from unstarve.measure.switchboard import Switchboard
 from unstarve.script import user_part
 
 BATCH_POOL = 3
 """Collated batches kept in each worker: enough to vary, few enough to fit."""
+
+SCARCE_VALUES = 4
+"""Samples timed, and values kept, where every batch gives only one: the function makes whole batches."""
+
+COLLATE = -3
+"""First number of addresses inside the collate function."""
 
 PATIENCE_NS = 3_000_000_000
 """Watching or filling stops after this long in one worker, once it has a minimum of samples."""
@@ -47,6 +54,8 @@ class Telemetry:
     """CPU time (process, all threads) of making it."""
     copied_ns: int = 0
     """Of the wall time, what serving from pools spent on copying."""
+    delay_ns: int = 0
+    """Of the wall time, how long the worker was ready to run but had no core."""
     findings: Findings | None = None
     """Result of watching, on the batch that completed it."""
     failure: str | None = None
@@ -136,6 +145,7 @@ class Instruments:
         self._watch: _Watch | None = None
         self._failure: str | None = None
         self._generation = 0
+        self._run_delay = RunDelay()
         self._settings: dict[str, Any] = {}
 
     def attach(self, fetcher: Any) -> Instruments:
@@ -152,7 +162,7 @@ class Instruments:
         if generation != self._generation:
             self._generation = generation
             self._try_settings(order)
-        began, cpu = time.perf_counter_ns(), time.process_time_ns()
+        began, cpu, delay = time.perf_counter_ns(), time.process_time_ns(), self._run_delay.read_ns()
         copied = self._copied_ns()
         self._failure = None
         findings = None
@@ -168,7 +178,8 @@ class Instruments:
             return _wrapped_exception(self._worker)
         wall, used = time.perf_counter_ns() - began, time.process_time_ns() - cpu
         copied = self._copied_ns() - copied
-        return Tagged(data, Telemetry(generation, self._worker, wall, used, copied, findings, self._failure))
+        delay = self._run_delay.read_ns() - delay
+        return Tagged(data, Telemetry(generation, self._worker, wall, used, copied, delay, findings, self._failure))
 
     def _try_settings(self, order: dict[str, Any]) -> None:
         """Take over settings that the order tries in this worker, or go back to the worker's own."""
@@ -208,7 +219,7 @@ class Instruments:
         return batch
 
     def _served_samples(self, index: Any) -> Any:
-        if not self._fetcher.auto_collation:
+        if not self._fetcher.auto_collation or _root(self._fetcher).granularity == "batch":
             return self._sample_pool.serve()
         return [self._sample_pool.serve() for _ in index]
 
@@ -327,13 +338,18 @@ class _Watch:
     def __init__(self, order: dict[str, Any], fetcher: Any, worker: int) -> None:
         self.number = order["pass"]
         self._worker = worker
-        self._target = order["samples"]
-        self._wanted = [tuple(address) for address in order["wanted"]]
-        self._limit = order["limit"]
-        self._limit_bytes = order["limit_bytes"]
-        self._observer = Observer([tuple(a) for a in order["opened"]], self._wanted, self._limit)
         self._root = _root(fetcher)
-        self._skip = order["skip"]
+        is_scarce = self._root.granularity == "batch" or not fetcher.auto_collation
+        most = SCARCE_VALUES if is_scarce else 1 << 30
+        self._target = min(order["samples"], most)
+        self._wanted = [tuple(address) for address in order["wanted"]]
+        self._limit = min(order["limit"], most)
+        self._limit_bytes = order["limit_bytes"]
+        opened = [tuple(address) for address in order["opened"]]
+        self._observer = Observer([a for a in opened if a[0] != COLLATE], self._wanted, self._limit)
+        self._collate_observer = Observer([a[1:] for a in opened if a[0] == COLLATE])
+        self._collate_call = _own_function(fetcher.collate_fn)
+        self._skip = min(order["skip"], 1) if is_scarce else order["skip"]
         self._seen = 0
         self._deadline = time.perf_counter_ns() + PATIENCE_NS
         self._samples: list[tuple[int, int]] = []
@@ -369,11 +385,22 @@ class _Watch:
             samples = [self._sample(fetcher.dataset, item) for item in index]
         self._batch_size = len(index) if fetcher.auto_collation else 1
         before, cpu = time.perf_counter_ns(), time.process_time_ns()
-        batch = fetcher.collate_fn(samples)
+        batch = self._collate(fetcher.collate_fn, samples)
         self._collates.append((time.perf_counter_ns() - before, time.process_time_ns() - cpu))
         self._keep(self._batch_pool, batch, BATCH_POOL if self._limit else 0)
         self._finish_if_enough()
         return batch
+
+    def _collate(self, collate: Callable[[Any], Any], samples: Any) -> Any:
+        """The batch; watched statement by statement where the collate function is the user's own."""
+        if self._collate_call is None or self._limit:
+            return collate(samples)
+        function, bound = self._collate_call
+        try:
+            return self._collate_observer.run(function, (*bound, samples))
+        except Exception:  # ours or the user's: collating plainly decides
+            self._collate_call = None
+            return collate(samples)
 
     def _fetch_iterable(self, fetcher: Any, index: Any) -> Any:
         if fetcher.ended:
@@ -447,10 +474,11 @@ class _Watch:
             return None
         self._reported = True
         self._observer.close()
+        self._collate_observer.close()
         kept = {address: len(pool) for address, pool in self._observer.pools.items()}
         kept[(-1,)], kept[(-2,)] = len(self._sample_pool), len(self._batch_pool)
         return Findings(
-            costs=self._observer.costs,
+            costs={**self._observer.costs, **{(COLLATE, *a): cost for a, cost in self._collate_observer.costs.items()}},
             collate_wall_ns=tuple(wall for wall, _ in self._collates),
             collate_cpu_ns=tuple(cpu for _, cpu in self._collates),
             sample_wall_ns=tuple(wall for wall, _ in self._samples),
@@ -462,6 +490,14 @@ class _Watch:
             granularity=self._root.granularity,
             environment=_worker_environment(),
         )
+
+
+def _own_function(collate: Any) -> tuple[types.FunctionType, tuple[Any, ...]] | None:
+    """The user's Python function behind a collate callable, with what it is bound to; None for torch's own."""
+    found = resolve(collate, ())
+    if found is None or is_library(found[0].__code__.co_filename):
+        return None
+    return found
 
 
 def _worker_environment() -> dict[str, Any]:

@@ -1,0 +1,193 @@
+"""What the instruments cost while nothing is served from cache: the baseline under the engine against the plain loader.
+
+    python benchmarks/bench_overhead.py [--part toy|trivial] [--alternations N]
+
+Both loops run in one process, in turns. Every alternation makes two fresh loaders, one plain and one under
+`unstarve.measure.hook.installed`, throws away the batches of their start, then takes short bursts from one and from the
+other, in an order drawn by lot; the workers whose turn it is not are asleep behind full queues. Batches that were ready
+before the turn are thrown away. A turn's figure is the mean over its batches, an alternation's the median over turns.
+
+(a) The toy pipeline with a step that sleeps: wall time per batch, at most 1 % more. Wall time of a loop that waits for
+    workers depends on whatever else the machine does; the CPU time of loop and workers, printed below it, does less.
+(b) Trivial samples, batch 64: at most 60 us per batch more, with two workers and with none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from _common import Figure, describe_machine, geometric_mean, judge, leave, median, process_cpu_clock, show
+from torch.utils.data import DataLoader, TensorDataset
+
+from unstarve.demo import toy
+from unstarve.measure.engine import Engine
+from unstarve.measure.experiment import Options
+from unstarve.measure.hook import installed
+
+TOY_BOUND, TRIVIAL_BOUND_US = 1.01, 60.0
+
+WARM_UP = 12
+"""Batches after which the engine has chosen its target and the experiment is past its warm-up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a batch costs, in ns."""
+
+    wall: float
+    """Of the loop, from batch to batch."""
+    main: float
+    """CPU time of the thread that runs the loop."""
+    workers: float
+    """CPU time of all workers."""
+
+    @property
+    def cpu(self) -> float:
+        """CPU time of loop and workers."""
+        return self.main + self.workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a pipeline is measured."""
+
+    title: str
+    """What it is."""
+    make: Callable[[], DataLoader]
+    """A fresh loader."""
+    step: Callable[[], None]
+    """The loop's body."""
+    settle: int
+    """Batches thrown away at the beginning of a turn."""
+    batches: int
+    """Batches measured in a turn."""
+    turns: int
+    """Turns of each loop in an alternation."""
+
+
+class Loop:
+    """One loop over one iterator."""
+
+    def __init__(self, plan: Plan, batches: Any) -> None:
+        self._plan = plan
+        self._batches = batches
+        for _ in range(WARM_UP):
+            next(batches)
+        self._clocks = [process_cpu_clock(worker.pid) for worker in getattr(batches, "_workers", ())]
+
+    def turn(self) -> Cost:
+        """Cost of a batch over one turn."""
+        self._run(self._plan.settle)
+        wall, main, workers = time.perf_counter_ns(), time.thread_time_ns(), self._workers_ns()
+        self._run(self._plan.batches)
+        return Cost(
+            wall=(time.perf_counter_ns() - wall) / self._plan.batches,
+            main=(time.thread_time_ns() - main) / self._plan.batches,
+            workers=(self._workers_ns() - workers) / self._plan.batches,
+        )
+
+    def _run(self, count: int) -> None:
+        batches, step = self._batches, self._plan.step
+        for _ in range(count):
+            next(batches)
+            step()
+
+    def _workers_ns(self) -> int:
+        return sum(clock() for clock in self._clocks)
+
+
+def alternate(plan: Plan, lots: random.Random) -> tuple[Cost, Cost]:
+    """Costs of a batch, plain and instrumented: medians over the turns of two fresh loaders."""
+    plain = Loop(plan, iter(plan.make()))
+    engine = Engine(Options(only_baseline=True, budget_s=1e6))
+    with installed(engine):
+        instrumented = Loop(plan, iter(plan.make()))
+        costs: dict[Loop, list[Cost]] = {plain: [], instrumented: []}
+        for _ in range(plan.turns):
+            for loop in lots.sample((plain, instrumented), 2):
+                costs[loop].append(loop.turn())
+    return _median_cost(costs[plain]), _median_cost(costs[instrumented])
+
+
+def _median_cost(costs: list[Cost]) -> Cost:
+    names = ("wall", "main", "workers")
+    return Cost(**{name: statistics.median(getattr(cost, name) for cost in costs) for name in names})
+
+
+def measure(plan: Plan, alternations: int) -> list[tuple[Cost, Cost]]:
+    """Pairs of costs, plain and instrumented, one of each alternation."""
+    lots = random.Random(0)
+    return [alternate(plan, lots) for _ in range(alternations)]
+
+
+def ratio(pairs: list[tuple[Cost, Cost]], name: str) -> Figure:
+    """Instrumented over plain."""
+    return geometric_mean([getattr(ours, name) / getattr(plain, name) for plain, ours in pairs])
+
+
+def difference_us(pairs: list[tuple[Cost, Cost]], name: str) -> Figure:
+    """Instrumented less plain, in microseconds a batch."""
+    return median([(getattr(ours, name) - getattr(plain, name)) / 1e3 for plain, ours in pairs])
+
+
+def report_toy(alternations: int) -> str:
+    """Measure and print part (a)."""
+    plan = Plan(
+        title="(a) toy pipeline, batch 4, 2 workers, a step that sleeps 5 ms",
+        make=lambda: toy.make_loader(
+            toy.transforms_as_published(), image_size=1024, batch_size=4, workers=2, pin_memory=False
+        ),
+        step=lambda: time.sleep(0.005), settle=8, batches=8, turns=8,
+    )  # fmt: skip
+    pairs = measure(plan, alternations)
+    wall, cpu = ratio(pairs, "wall"), ratio(pairs, "cpu")
+    verdict = judge(wall, TOY_BOUND)
+    print(f"{plan.title}: {statistics.median(plain.wall for plain, _ in pairs) / 1e6:.1f} ms a batch, n = {wall.n}")
+    print(f"  wall time, instrumented over plain   {show(wall, '.4f')}, bound {TOY_BOUND}: {verdict}")
+    print(f"  CPU time of loop and workers         {show(cpu, '.4f')}: {judge(cpu, TOY_BOUND)}")
+    return verdict
+
+
+def report_trivial(workers: int, alternations: int) -> str:
+    """Measure and print part (b) for so many workers."""
+    data = TensorDataset(torch.arange(64 * 8000, dtype=torch.float32))
+    plan = Plan(
+        title=f"(b) trivial samples, batch 64, {workers} workers",
+        make=lambda: DataLoader(data, batch_size=64, num_workers=workers),
+        step=lambda: None, settle=20, batches=200, turns=10,
+    )  # fmt: skip
+    pairs = measure(plan, alternations)
+    wall = difference_us(pairs, "wall")
+    verdict = judge(wall, TRIVIAL_BOUND_US)
+    print(f"{plan.title}: {statistics.median(plain.wall for plain, _ in pairs) / 1e3:.0f} us a batch, n = {wall.n}")
+    print(f"  wall time, instrumented less plain   {show(wall, '.1f', 'us')}, bound {TRIVIAL_BOUND_US:.0f}: {verdict}")
+    print(f"  CPU time of the loop's thread        {show(difference_us(pairs, 'main'), '.1f', 'us')}")
+    if workers:
+        print(f"  CPU time of the workers              {show(difference_us(pairs, 'workers'), '.1f', 'us')}")
+    return verdict
+
+
+def main() -> None:
+    """Measure, print, leave with 1 if a bound fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=("toy", "trivial"))
+    parser.add_argument("--alternations", type=int, default=16)
+    arguments = parser.parse_args()
+    print(f"Overhead of the instrumented baseline. {describe_machine()}.")
+    verdicts = []
+    if arguments.part != "trivial":
+        verdicts.append(report_toy(arguments.alternations))
+    if arguments.part != "toy":
+        verdicts += [report_trivial(workers, arguments.alternations) for workers in (2, 0)]
+    leave(verdicts)
+
+
+if __name__ == "__main__":
+    main()

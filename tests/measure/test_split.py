@@ -1,0 +1,525 @@
+"""Functions of every kind are taken apart in Python's order, or refused with the reason."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import linecache
+import types
+from typing import Any
+
+import pytest
+
+from unstarve.measure import split
+from unstarve.measure.split import Unsplittable
+
+_count = iter(range(10_000))
+
+
+def defined(source: str, name: str = "f", **names: Any) -> Any:
+    """The function of that name after the source, which can be read back."""
+    filename = f"/split/{next(_count)}.py"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    exec(compile(source, filename, "exec"), names)
+    return functools.reduce(getattr, name.split(".")[1:], names[name.split(".")[0]])
+
+
+def texts(function: Any) -> list[str]:
+    """The normalised statements."""
+    return ast.unparse(split.split(function).node).splitlines()[1:]
+
+
+class Quiet:
+    """A runtime that lets everything pass, and remembers the calls."""
+
+    def __init__(self, frame: dict[str, Any] | None = None) -> None:
+        self.frame = frame or {}
+        self.seen: list[Any] = []
+        self.getitem = lambda owner, key: owner[key]
+
+    def enter(self, number: int, depth: int, frame: Any) -> None:
+        self.seen.append(("enter", number, depth))
+
+    def leave(self, number: int, depth: int, names: Any, frame: Any) -> None:
+        self.seen.append(("leave", number, depth))
+
+    def pinned(self, frame: Any) -> None:
+        pass
+
+    iteration = iterated = lambda self, *facts: None
+
+    def each(self, items: Any) -> Any:
+        return items
+
+    def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        return callee(*arguments, **keywords)
+
+    def load(self, names: Any, present: Any = None) -> Any:
+        return [self.frame.get(name) for name in names]
+
+    def sequence(self, items: Any) -> Any:
+        return list(items)
+
+
+def watch(function: Any, *arguments: Any, **keywords: Any) -> Any:
+    return split.watched(split.split(function))(Quiet())(*arguments, **keywords)
+
+
+def resume(function: Any, address: tuple[int, ...], *arguments: Any, **frame: Any) -> Any:
+    factory, _ = split.resumed(split.split(function), address)
+    return factory(Quiet(frame))(*arguments)
+
+
+# --- What cannot be taken apart ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def f(x):\n    yield x", "generator"),
+        ("async def f(x):\n    return x", "coroutine"),
+        ("async def g(): pass\ndef f(x):\n    return [a async for a in x]", "coroutine"),
+        ("def f(x):\n    return locals()", "locals"),
+        ("def f(x):\n    return eval('x')", "eval"),
+        ("def f(x):\n    exec('x')", "exec"),
+        ("def f(x):\n    return vars()", "vars"),
+        ("import sys\ndef f(x):\n    return sys._getframe()", "_getframe"),
+        ("def f(x):\n    global y\n    y = x", "global"),
+        ("def f(x):\n    def g():\n        nonlocal x\n        x = 1\n    g()\n    return x", "enclosing"),
+    ],
+)
+def test_what_looks_at_or_beyond_its_frame_is_refused(source: str, reason: str) -> None:
+    """Generators, coroutines and functions that use their frame or rebind outer names are wholes, with the reason."""
+    try:
+        function = defined(source)
+    except SyntaxError:
+        pytest.skip("not Python of this version")
+    with pytest.raises(Unsplittable, match=reason):
+        split.split(function)
+
+
+def test_without_source_it_is_refused() -> None:
+    """Code made by `exec` without a readable source is a whole."""
+    names: dict[str, Any] = {}
+    exec("def f(x):\n    return x", names)
+    with pytest.raises(Unsplittable, match="source"):
+        split.split(names["f"])
+
+
+def test_builtins_and_lambdas_are_refused() -> None:
+    """What has no definition statement is a whole."""
+    for function in (len, functools.partial(len), lambda x: x):
+        with pytest.raises(Unsplittable):
+            split.split(function)
+
+
+def test_an_edited_file_is_refused() -> None:
+    """Source that is not what runs is never taken for it, not even if only a number changed."""
+    function = defined("def f(x):\n    return x * 2\n")
+    filename = function.__code__.co_filename
+    linecache.cache[filename] = (0, None, ["def f(x):\n", "    return x * 3\n"], filename)
+    split._parse.cache_clear()
+    split._anatomy.cache_clear()
+    with pytest.raises(Unsplittable, match="not what runs"):
+        split.split(function)
+
+
+def test_calls_of_harmless_namesakes_are_allowed() -> None:
+    """`model.eval()` and `vars(x)` look at no frame."""
+    split.split(defined("def f(m):\n    m.eval()\n    return vars(m), dir(m), globals()\n"))
+
+
+# --- What can ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(x):\n    '''doc'''", None),
+        ("def f(x):\n    '''doc'''\n    return x", 3),
+        ("def f(x):\n    return", None),
+        ("def f(x):\n    return x + 1", 4),
+        ("def f(x):\n    if x > 2:\n        return 1\n    return 2", 1),
+        ("def f(x, *a, k=2, **m):\n    return x + k + len(a) + len(m)", 5),
+        ("def f(x, /, y=int('4')):\n    return max(x, y)", 4),
+        (
+            "def f(x):\n    try:\n        return int('a')\n    except ValueError:\n        return -x\n    finally:\n        x = 9",
+            -3,
+        ),
+        (
+            "def f(x):\n    while True:\n        x += 1\n        if x % 5:\n            continue\n        break\n    return x",
+            5,
+        ),
+        (
+            "def f(x):\n    for g in (abs, str):\n        x = g(x)\n        if x == '3': break\n    else:\n        x = 0\n    return x",
+            "3",
+        ),
+        ("def f(x):\n    def g(y=int('2')): return x + y\n    return g()", 5),
+        ("def f(x):\n    class C:\n        z = x\n    return C().z", 3),
+        ("def f(x):\n    import math\n    return math.floor(float(x))", 3),
+        (
+            "def f(x):\n    match {'k': [x, 4]}:\n        case {'k': [a, *b], **c}:\n            return a + b[0] + len(c)",
+            7,
+        ),
+        ("def f(x):\n    y: int\n    y: int = abs(x)\n    return y", 3),
+        ("def f(x):\n    a = [y := abs(i) for i in range(x)]\n    return y + len(a)", 5),
+        ("def f(x):\n    return f'{abs(x)!r:>3}' + ''.join(str(i) for i in range(x))", "  3012"),
+        ("def f(x):\n    del x\n    x = int('3')\n    return x", 3),
+        ("def f(x):\n    return [*range(x), *map(abs, [x])]", [0, 1, 2, 3]),
+        ("def f(x):\n    return (lambda y=abs(x): y)()", 3),
+        ("def f(x):\n    return {**{'a': abs(x)}, 'b': abs(1)}", {"a": 3, "b": 1}),
+        ("def f(x):\n    return x if abs(x) > 1 else -x", 3),
+        ("def f(x):\n    return 1 < abs(x) < abs(9)", True),
+    ],
+)
+def test_watched_functions_give_their_result(source: str, expected: Any) -> None:
+    """Every kind of statement survives being taken apart."""
+    function = defined(source)
+    assert function(3) == expected
+    assert watch(function, 3) == expected
+
+
+def test_source_from_the_line_cache_is_enough() -> None:
+    """Notebooks keep their cells there."""
+    assert [unit.text for unit in split.split(defined("def f(x):\n    y = abs(x)\n    return y\n")).units] == [
+        "y = abs(x)",
+        "return y",
+    ]
+
+
+def test_nested_calls_become_units_in_pythons_order() -> None:
+    """A nested expression is computed from the inside out and the left to the right; pins are no units."""
+    source = "def f(self, i):\n    return self.tf(self.load(i), key=i[0], other=g(i)) + h(self.rest), i\n"
+    parts = split.split(defined(source))
+    assert [unit.callee for unit in parts.units] == ["self.load", "g", "self.tf", "h", None, None]
+    assert [unit.line for unit in parts.units] == [2] * 6
+
+
+def test_temporaries_die_with_their_use() -> None:
+    """A large intermediate value is not kept alive until the function returns."""
+    assert texts(defined("def f(x):\n    y = abs(int(x))\n    return y\n")) == [
+        "    _unstarve_0 = int(x)",
+        "    y = abs(_unstarve_0)",
+        "    del _unstarve_0",
+        "    return y",
+    ]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "o.get(t(1))(t(2), *t([3]), k=t(4), **t({'z': 5}))",
+        "{**t({}), 'a': t(1)}",
+        "{t(1): t(2), **t({}), t(3): t(4)}",
+        "o.a(t(1), o.n, t(2))",
+        "o[t(1)] + o[o.n] + t(2)",
+        "[o.n, t(1), o.n][t(0):t(2):t(1)]",
+        "t(1) < o.n < t(3)",
+        "o.n + t(1) * o.n - t(2)",
+        "(t(0) or o.n) + t(1)",
+        "(o.n if t(1) else t(2)) + (t(3) and o.n)",
+        "t(f'{t(1)}{o.n}') + str(t(2))",
+        "t([i for i in t([1, 2]) if t(i)]) + [o.n]",
+        "(y := t(1)) + y + t(2)",
+        "t(o.get)(t(1), lambda q=t(2): q)",
+        "-t(1) + (not t(0))",
+        "o.late(o.set(4), o.n)",
+        "v + o.rebind()",
+        "w[0] + o.mutate(w)",
+        "{**w[1], 'k': o.mutate(w)}",
+    ],
+)
+def test_order_of_evaluation(expression: str) -> None:
+    """Calls, attribute look-ups and reads of variables that calls may rebind happen in Python's order."""
+    source = f"""
+def make(t, o):
+    v = 1
+    def rebind():
+        nonlocal v
+        v = 100
+        return 1
+    def f(w):
+        return {expression}
+    o.rebind = rebind
+    return f
+"""
+    outcomes = []
+    for is_watched in (False, True):
+        log: list[Any] = []
+        function = defined(source, "make")(functools.partial(tell, log), Traced(log))
+        result = (functools.partial(watch, function) if is_watched else function)([5, {"a": 1}])
+        outcomes.append((log, None if callable(result) else str(result)))
+    assert outcomes[0] == outcomes[1]
+
+
+def tell(log: list[Any], value: Any) -> Any:
+    log.append(None if callable(value) else str(value))
+    return value
+
+
+class Traced:
+    """An object that tells of each look-up."""
+
+    def __init__(self, log: list[Any]) -> None:
+        self.__dict__["log"] = log
+        self.__dict__["value"] = 1
+
+    def __getattr__(self, name: str) -> Any:
+        self.log.append(name)
+        if name == "n":
+            return self.value
+        if name == "get":
+            return lambda *arguments: functools.partial(self.act, name, ())
+        return lambda *arguments: self.act(name, arguments)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+
+    def __getitem__(self, key: Any) -> Any:
+        return key
+
+    def act(self, name: str, arguments: Any, *more: Any, **named: Any) -> Any:
+        self.log.append((name, "called", len(arguments)))
+        if name == "set":
+            self.__dict__["value"] = arguments[0]
+        if name == "mutate":
+            arguments[0][0] = 50
+            arguments[0][1]["more"] = 1
+            return 2
+        return len(arguments)
+
+
+# --- Classes ----------------------------------------------------------------------------------------------------------
+
+CLASSES = """
+class Base:
+    def f(self, x):
+        return [x]
+class __Odd(Base):
+    __scale = 3
+    def __init__(self):
+        self.__y = 2
+    def __twice(self, __x):
+        return __x * 2
+    def f(self, x):
+        __local = self.__twice(abs(x))
+        def inner(z):
+            return z * self.__y + self.__scale
+        return super().f(inner(__local)) + [len(super().f(x))]
+    @staticmethod
+    def s(x): return abs(x)
+    @classmethod
+    def c(cls, x): return cls.s(x), __class__.__name__
+Odd = __Odd
+class f:
+    def f(self, x): return abs(x)
+"""
+
+
+def test_private_names_and_super() -> None:
+    """Methods see private names, `super()` and `__class__` as inside their class."""
+    odd = defined(CLASSES, "Odd")
+    assert watch(odd.f, odd(), 4) == odd().f(4) == [19, 1]
+    assert watch(odd.c.__func__, odd, -4) == (4, "__Odd")
+    assert watch(odd.s, -4) == 4
+    parts = split.split(odd.f)
+    first = next(unit.number for unit in parts.units if "_Odd__local" in unit.outputs)
+    assert resume(odd.f, (first,), None, None, _Odd__local=8, self=odd(), x=4, inner=None) == [19, 1]
+
+
+def test_a_method_named_like_its_class() -> None:
+    """The variant is the method and not the class."""
+    kind = defined(CLASSES, "f")
+    assert watch(kind.f, kind(), -2) == 2
+
+
+def test_decorated_functions() -> None:
+    """What a decorator returns is what runs, and is what is taken apart."""
+    source = """
+import functools
+def twice(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        result = function(*args, **kwargs)
+        return result * 2
+    return wrapper
+def register(function): return function
+@twice
+@register
+def f(x):
+    return abs(x)
+"""
+    function = defined(source)
+    assert watch(function, -3) == 6
+    assert [unit.text for unit in split.split(function).units][0] == "result = function(*args, **kwargs)"
+    assert watch(function.__wrapped__, -3) == 3
+
+
+def test_closures_of_the_same_code_keep_apart() -> None:
+    """Two closures share their variants' code and nothing else."""
+    make = defined("def make(k):\n    def f(x):\n        return abs(x) + k\n    return f\n", "make")
+    assert [watch(make(k), 1) for k in (1, 2, 3)] == [2, 3, 4]
+
+
+def test_equal_code_in_two_files_keeps_its_file() -> None:
+    """Two files with the same text are told apart."""
+    first, second = (defined("def f(x):\n    return abs(x)\n") for _ in range(2))
+    assert split.split(first).filename != split.split(second).filename
+
+
+def test_future_statements_hold_in_variants() -> None:
+    """Annotations of nested functions are not evaluated where the module says so."""
+    source = (
+        "from __future__ import annotations\ndef f(x):\n    def g(y: Missing) -> Missing: return y\n    return g(x)\n"
+    )
+    assert watch(defined(source), 3) == 3
+
+
+@pytest.mark.skipif(not hasattr(ast, "TypeVar"), reason="syntax of Python 3.12")
+def test_type_parameters() -> None:
+    """Generic functions and classes are taken apart too."""
+    source = "class C[T]:\n    def f[U](self, x: T, y: U) -> T:\n        z: T = abs(x)\n        return z\n"
+    kind = defined(source, "C")
+    assert watch(kind.f, kind(), -2, 1) == 2
+
+
+# --- Cuts -------------------------------------------------------------------------------------------------------------
+
+
+def number_of(function: Any, text: str) -> int:
+    return next(unit.number for unit in split.split(function).units if unit.text == text)
+
+
+def test_resuming_loads_only_what_is_needed() -> None:
+    """The rest of a function gets the locals that it reads before it sets them."""
+    function = defined("def f(a, b):\n    c = a + 1\n    d = b\n    b = c\n    return b\n")
+    assert split.live_after(split.split(function), (0,)) == ("b", "c")
+    assert split.live_after(split.split(function), (1,)) == ("c",)
+
+
+def test_a_bare_annotation_sets_nothing() -> None:
+    """`x: int` does not hide that `x` must be carried across the cut."""
+    function = defined("def f(x):\n    y = abs(x)\n    x: int\n    return x\n")
+    assert split.live_after(split.split(function), (0,)) == ("x",)
+
+
+def test_a_file_is_not_opened_again() -> None:
+    """Behind a cut in the block of an opened file, the file is not touched; one still read is carried, and so refused."""
+    source = "def f(p):\n    with open(p) as file:\n        x = file.read()\n        y = x.upper()\n        z = file.name\n    return y\n"
+    function = defined(source)
+    parts = split.split(function)
+    first, second = number_of(function, "x = file.read()"), number_of(function, "y = x.upper()")
+    assert "file" in split.live_after(parts, (first,))
+    assert "file" in split.live_after(parts, (second,))
+    third = number_of(function, "z = file.name")
+    assert resume(function, (third,), "no such file", y="HI") == "HI"
+
+
+def test_a_block_is_entered_again_only_if_known_to_be_harmless() -> None:
+    """`suppress` holds for the rest of its block; a manager of the user's is not entered in the middle."""
+    source = """
+import contextlib
+def f(m, x):
+    with contextlib.suppress(ValueError):
+        y = abs(x)
+        x = int(y)
+    with m(x) as z:
+        a = abs(z)
+        b = abs(a)
+    return x, b
+"""
+    function = defined(source)
+    assert resume(
+        function, (number_of(function, "y = abs(x)"),), contextlib.nullcontext, 1, x=7, y="no", m=contextlib.nullcontext
+    ) == (7, 7)
+    with pytest.raises(Unsplittable, match="cannot be entered"):
+        split.resumed(split.split(function), (number_of(function, "a = abs(z)"),))
+
+
+def test_a_rebound_name_of_a_block_stays_rebound() -> None:
+    """Entering a block again does not reset the name after `as`."""
+    source = "import contextlib\ndef f(x):\n    with contextlib.nullcontext(x) as x:\n        x = x + 1\n        y = abs(x)\n    return x, y\n"
+    function = defined(source)
+    assert resume(function, (number_of(function, "x = x + 1"),), None, x=5) == (5, 5)
+
+
+def test_cuts_in_try_keep_handlers() -> None:
+    """The rest of a guarded block is guarded."""
+    source = "def f(x):\n    try:\n        y = abs(x)\n        z = int(y)\n    except ValueError:\n        z = 'caught'\n    else:\n        z = 'fine'\n    finally:\n        w = 1\n    return z, w\n"
+    function = defined(source)
+    assert resume(function, (0,), None, y="no", x=0) == ("caught", 1)
+    assert resume(function, (0,), None, y=3, x=0) == ("fine", 1)
+
+
+def test_loops_over_a_draw_are_not_cut() -> None:
+    """A loop over something computed could run over something else the second time."""
+    source = "def f(x, pick):\n    for t in pick(x):\n        x = t(x)\n    return x\n"
+    with pytest.raises(Unsplittable, match="another"):
+        split.resumed(split.split(defined(source)), (0, 0))
+
+
+def test_loops_over_callables_are_cut_between_items() -> None:
+    """The rest of a chain of transforms runs on the value carried across."""
+    source = "def f(x, ts):\n    for t in ts:\n        y = t(x)\n        x = y + 1\n    return x\n"
+    function = defined(source)
+    ts = [abs, lambda x: x * 2, lambda x: x - 1]
+    assert function(-3, ts) == 9
+    assert resume(function, (0, 0), None, None, x=4, ts=ts, t=abs) == 9
+    assert resume(function, (0, 1, 0), None, None, y=8, ts=ts, t=abs, x=0) == 9
+    assert resume(function, (0, 2), None, None, x=8, ts=ts, t=abs) == 8
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["for t in ts:\n        x = t(x)\n        break", "for t in ts:\n        t = t(x)", "for t, n in ts:\n        x = t(x)",
+     "for t in ts:\n        x = t(x)\n    else:\n        x = 0"],
+)  # fmt: skip
+def test_other_loops_are_wholes(body: str) -> None:
+    """A loop that is left early, rebinds its item or unpacks it is no chain of transforms."""
+    parts = split.split(defined(f"def f(x, ts):\n    {body}\n    return x\n"))
+    assert not split.is_callable_loop(next(node for node in parts.node.body if isinstance(node, ast.For)))
+
+
+def test_tracebacks_show_the_users_lines() -> None:
+    """A variant fails in the user's file, on the user's line, in a function of the user's name."""
+    function = defined("def f(x):\n    y = abs(x)\n\n    return int(\n        y[0])\n")
+    for call in (lambda: function([1]) and None, lambda: resume(function, (0,), 1, y=1)):
+        with pytest.raises(TypeError) as caught:
+            call()
+        last = caught.traceback[-1]
+        assert (str(last.path), last.name) == (function.__code__.co_filename, "f")
+        assert last.lineno + 1 in (2, 5)
+
+
+def test_missing_arguments_are_told_as_before() -> None:
+    """The variant's complaint about its arguments is the function's."""
+    function = defined("class C:\n    def f(self, x):\n        return x\n", "C.f")
+    messages = []
+    for call in (function, split.watched(split.split(function))(Quiet())):
+        with pytest.raises(TypeError) as caught:
+            call()
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def test_units_are_told_in_pairs() -> None:
+    """Each unit that starts ends, in its place, inside blocks too."""
+    function = defined(
+        "def f(x):\n    if x:\n        y = abs(x)\n    for t in (abs, str):\n        y = t(y)\n    return y\n"
+    )
+    quiet = Quiet()
+    split.watched(split.split(function))(quiet)(3)
+    assert quiet.seen == [
+        ("enter", 0, 0), ("leave", 0, 0), ("enter", 1, 0),
+        ("enter", 0, 1), ("leave", 0, 1), ("enter", 0, 1), ("leave", 0, 1), ("leave", 1, 0),
+    ]  # fmt: skip
+
+
+def test_variants_are_functions_of_the_same_globals() -> None:
+    """A variant sees its module's names as they are when it runs."""
+    function = defined("k = 1\ndef f(x):\n    return abs(x) + k\n")
+    function.__globals__["k"] = 10
+    variant = split.watched(split.split(function))(Quiet())
+    assert isinstance(variant, types.FunctionType)
+    assert variant(1) == 11

@@ -1,0 +1,322 @@
+"""Copies must keep what later stages and transport depend on, and changes in place must show."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import random
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from unstarve.measure import values
+
+
+class Pair(NamedTuple):
+    image: Any
+    label: int
+
+
+@dataclasses.dataclass
+class Sample:
+    image: Any
+    label: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    image: Any
+
+
+class Encoding(collections.UserDict):
+    def __init__(self, data: Any, note: str) -> None:
+        super().__init__(data)
+        self.note = note
+
+
+class Record(dict):
+    pass
+
+
+class Plain:
+    def __init__(self, image: Any) -> None:
+        self.image = image
+
+
+# --- Copying ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_keeps_views_and_storages() -> None:
+    """Two views of one storage stay two views of one storage, which a crop still drags along."""
+    whole = torch.arange(100.0).reshape(10, 10)
+    copied = values.snapshot([whole[2:4, 3:5], whole[0]])
+    assert copied[0].untyped_storage().data_ptr() == copied[1].untyped_storage().data_ptr()
+    assert copied[0].untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
+    assert copied[0].untyped_storage().nbytes() == 400
+    assert copied[0].stride() == (10, 1)
+    assert torch.equal(copied[0], whole[2:4, 3:5])
+
+
+def test_a_copy_keeps_the_number_of_tensors() -> None:
+    """The same tensor twice is the same tensor twice in the copy, and equal tensors stay apart."""
+    one, other = torch.zeros(3), torch.zeros(3)
+    copied = values.snapshot({"a": one, "b": one, "c": other})
+    assert copied["a"] is copied["b"]
+    assert copied["a"] is not copied["c"]
+    assert len(values.tensors(list(copied.values()))) == 3
+
+
+def test_a_row_of_a_whole_data_set_is_copied_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view of a storage far larger than itself is copied without it, strides and values kept."""
+    monkeypatch.setattr(values, "DRAGGED_BYTES", 1000)
+    held = torch.arange(100_000.0).reshape(1000, 100)
+    copied = values.snapshot(held[5:7].T)
+    assert torch.equal(copied, held[5:7].T)
+    assert copied.stride() == (1, 100)
+    assert copied.untyped_storage().nbytes() == 800
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda a: a[:, ::-1],
+        lambda a: a.transpose(2, 0, 1),
+        lambda a: a[2:5, 1:3],
+        lambda a: np.asfortranarray(a[..., 0]),
+        lambda a: a[::-1, ::2, ::-1],
+        lambda a: a[:0],
+        lambda a: np.broadcast_to(a[0], (3, *a[0].shape)),
+        lambda a: a[0, 0, 0],
+    ],
+)
+def test_an_array_keeps_its_strides(view: Any) -> None:
+    """A flipped, transposed or cropped array is as costly to make contiguous in the copy as it was."""
+    array = view(np.arange(7 * 6 * 3, dtype=np.uint8).reshape(7, 6, 3))
+    copied = values.snapshot(array)
+    assert np.array_equal(copied, array)
+    assert np.shape(copied) == np.shape(array)
+    if isinstance(array, np.ndarray):
+        assert copied.strides == array.strides
+        assert copied.flags.writeable == array.flags.writeable
+        assert not np.shares_memory(copied, array)
+
+
+def test_an_array_far_smaller_than_its_base_keeps_its_strides() -> None:
+    """The base is left behind, the strides are not."""
+    array = np.arange(1_000_000).reshape(1000, 1000)[10:12, 5:50:9][::-1]
+    copied = values.snapshot(array)
+    assert np.array_equal(copied, array)
+    assert copied.strides == array.strides
+    assert values.size_bytes(copied) < 1000
+
+
+def test_views_of_one_array_stay_entangled() -> None:
+    """Writing to one view in the copy shows in the other, as it did in the original."""
+    array = np.zeros((4, 4))
+    copied = values.snapshot([array, array[1:, ::-1], array[2]])
+    copied[2][0] = 7
+    assert copied[0][2, 0] == 7
+    assert copied[1][1, 3] == 7
+    assert array.sum() == 0
+
+
+def test_a_picture_keeps_its_name_and_format(tmp_path: Any) -> None:
+    """Code after the cut may ask a picture for its file's name and format."""
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as picture:
+        copied = values.snapshot(picture)
+    assert copied.filename == str(tmp_path / "x.png")
+    assert copied.format == "PNG"
+    assert copied.getpixel((0, 0)) == (255, 0, 0)
+
+
+def test_bound_methods_follow_their_object() -> None:
+    """A method of a copied value is a method of the copy; one of a shared object stays."""
+    picture, plain = Image.new("L", (2, 2)), Plain(1)
+    copied = values.snapshot([picture, picture.getpixel, [1, 2].index, plain.__init__], (plain,))
+    assert copied[1].__self__ is copied[0]
+    assert copied[2](2) == 1
+    assert copied[3].__self__ is plain
+
+
+@pytest.mark.parametrize("make", [torch.Generator, np.random.default_rng, random.Random, np.random.RandomState])
+def test_random_generators_are_shared(make: Any) -> None:
+    """A copied generator would draw the same number each time that it is served."""
+    generator = make()
+    assert values.snapshot({"rng": generator})["rng"] is generator
+
+
+def test_program_objects_inside_plain_objects_are_shared() -> None:
+    """A sample that leads to the model or the data set does not copy them."""
+    module = torch.nn.Linear(2, 2)
+    assert values.snapshot(Plain([{"m": module}])).image[0]["m"] is module
+
+
+def test_shared_objects_are_kept_by_reference() -> None:
+    """What hangs on the data set is the data set's, also inside lists."""
+    owned = {"a": [1]}
+    copied = values.snapshot([owned, [owned["a"]]], (owned, owned["a"]))
+    assert copied[0] is owned
+    assert copied[1][0] is owned["a"]
+
+
+def _generator() -> Any:
+    yield 1
+
+
+def _closure() -> Any:
+    image = torch.zeros(2)
+    return lambda: image
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _generator,
+        _closure,
+        lambda: iter([1]),
+        lambda: open(__file__),  # noqa: SIM115
+        lambda: [open(__file__, "rb")],  # noqa: SIM115
+        lambda: threading.Lock(),
+        lambda: Plain(threading.Lock()),
+        lambda: torch.ones(2, requires_grad=True) * 2,
+        lambda: Plain(torch.ones(2, requires_grad=True) * 2),
+    ],
+)
+def test_what_cannot_be_served_twice_is_refused(make: Any) -> None:
+    """Generators, nested functions, open files, locks and tensors of a graph raise `Uncopyable`."""
+    value = make()
+    with pytest.raises(values.Uncopyable):
+        values.snapshot({"value": value})
+
+
+def test_a_tensor_and_an_array_of_one_memory_are_refused() -> None:
+    """Copies of an array and of a tensor made from it would drift apart."""
+    array = np.zeros(3)
+    with pytest.raises(values.Uncopyable, match="share memory"):
+        values.snapshot([array, torch.from_numpy(array)])
+
+
+def test_a_value_that_holds_itself_is_refused_and_not_followed_for_ever() -> None:
+    """A cycle of lists ends in a refusal; one of objects is copied."""
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(values.Uncopyable):
+        values.snapshot(loop)
+    plain = Plain(None)
+    plain.image = plain
+    copied = values.snapshot(plain)
+    assert copied.image is copied
+    assert values.size_bytes(copied) >= 0
+
+
+# --- Watching ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "change"),
+    [
+        (torch.zeros(3), lambda v: v.add_(1)),
+        (torch.zeros(3), lambda v: v.view(-1)[1:].fill_(2)),
+        (torch.zeros(3), lambda v: v.numpy().__setitem__(0, 1)),
+        (torch.zeros(3), lambda v: v.data.add_(1)),
+        (np.zeros(3), lambda v: v.__setitem__(0, 1)),
+        (np.zeros(3), lambda v: torch.from_numpy(v).add_(1)),
+        (np.zeros((3, 3))[:, ::-1], lambda v: v.__setitem__((0, 0), 1)),
+        (Image.new("L", (2, 2)), lambda v: v.putpixel((0, 0), 9)),
+        ({"a": 1}, lambda v: v.update(b=2)),
+        ([1, 2], lambda v: v.reverse()),
+        (Plain([torch.zeros(2)]), lambda v: v.image[0].mul_(0)),
+        (Encoding({"a": torch.zeros(2)}, ""), lambda v: v["a"].add_(1)),
+        (functools.partial(max, torch.zeros(2)), lambda v: v.args[0].add_(1)),
+    ],
+)
+def test_changes_in_place_show(value: Any, change: Any) -> None:
+    """The fingerprint differs after the value was changed in any of the ways in which pipelines do."""
+    before = values.fingerprint(value)
+    assert values.fingerprint(value) == before
+    change(value)
+    assert values.fingerprint(value) != before
+
+
+def test_size_counts_a_storage_once() -> None:
+    """Ten views of a storage hold the storage, once."""
+    whole = torch.zeros(1000)
+    assert values.size_bytes([whole[i:] for i in range(10)]) == 4000
+    assert values.size_bytes({"a": np.zeros(10), "b": whole[:1]}) == 4080
+
+
+def test_forcing_leaves_errors_to_the_user(tmp_path: Any) -> None:
+    """A picture that cannot be decoded does not fail before the user's code touches it."""
+    Image.effect_noise((64, 64), 50).save(tmp_path / "x.jpg")
+    data = (tmp_path / "x.jpg").read_bytes()
+    (tmp_path / "x.jpg").write_bytes(data[: len(data) // 2])
+    picture = Image.open(tmp_path / "x.jpg")
+    values.force([picture])
+    with pytest.raises(OSError, match="truncated"):
+        picture.convert("L")
+
+
+def test_forcing_does_not_read_a_huge_map(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memory map of a whole data set is not read because one sample opened it."""
+    monkeypatch.setattr(values, "FORCED_BYTES", 100)
+    monkeypatch.setattr(values, "_touch_pages", lambda array: pytest.fail("it was read"))
+    values.force(np.memmap(tmp_path / "x", np.uint8, "w+", shape=(1000,)))
+
+
+def test_shared_memory_is_found() -> None:
+    """Views, arrays of tensors, pictures and dictionaries that reach a batch are recognised."""
+    image, picture, target = torch.zeros(4, 4), Image.new("L", (2, 2)), {"boxes": 1}
+    for held, batch in [
+        (image, [image[1:]]),
+        (image, image.numpy()[1:]),
+        (image.numpy(), image),
+        ([picture], (picture,)),
+        ({"target": target}, [target]),
+    ]:
+        assert values.share_storage(held, batch)
+    assert not values.share_storage(image, image.clone())
+    assert not values.share_storage([1, "a", (2,)], [1, "a", (2,)])
+
+
+# --- Rewrapping -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "get"),
+    [
+        (Pair(torch.zeros(2), 3), lambda v: v.image),
+        (Sample(torch.zeros(2), 3), lambda v: v.image),
+        (Slotted(torch.zeros(2)), lambda v: v.image),
+        (Encoding({"a": torch.zeros(2)}, "kept"), lambda v: v["a"]),
+        (Record(a=torch.zeros(2)), lambda v: v["a"]),
+        (collections.OrderedDict(a=torch.zeros(2)), lambda v: v["a"]),
+        (collections.defaultdict(list, a=torch.zeros(2)), lambda v: v["a"]),
+        (collections.deque([torch.zeros(2)], maxlen=3), lambda v: v[0]),
+        (Plain(torch.zeros(2)), lambda v: v.image),
+        ((torch.zeros(2), [1]), lambda v: v[0]),
+        (torch.max(torch.zeros(2, 2), 0), lambda v: v.values),
+        (torch.nn.utils.rnn.pack_sequence([torch.zeros(2, 1)]), lambda v: v.data[:, 0]),
+    ],
+)
+def test_rewrapping_keeps_types(value: Any, get: Any) -> None:
+    """Containers come back as what they were, with other leaves, and the original is left alone."""
+    changed = values.rewrap(value, lambda leaf: leaf + 1 if isinstance(leaf, torch.Tensor) else leaf)
+    assert type(changed) is type(value)
+    assert get(changed).tolist() == [1, 1]
+    assert get(value).tolist() == [0, 0]
+    assert getattr(changed, "note", "kept") == "kept"
+
+
+def test_rewrapping_follows_no_cycle() -> None:
+    """An object that leads back to itself is rewrapped once."""
+    plain = Plain(None)
+    plain.image = plain
+    changed = values.rewrap(plain, lambda leaf: leaf)
+    assert changed.image is changed
+    assert changed is not plain
