@@ -188,7 +188,7 @@ def main() -> None:
     """Measure, print, leave with 1 if a rung disagrees."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=8)
     arguments = parser.parse_args()
     loader = toy.make_loader(
         toy.transforms_as_published(), image_size=1024, batch_size=arguments.batch_size, workers=WORKERS,

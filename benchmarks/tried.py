@@ -7,7 +7,8 @@ The scripts are not part of this project: check them out yourself and give their
     git clone https://github.com/Lightning-AI/pytorch-lightning          # --lightning     pytorch-lightning
     git clone https://github.com/huggingface/transformers                # --transformers  transformers
     git clone https://github.com/huggingface/pytorch-image-models        # --timm          pytorch-image-models
-    pip install "lightning[pytorch-extra]" transformers datasets accelerate evaluate timm scikit-image scikit-learn
+    pip install "lightning[pytorch-extra]" "transformers<4.57" "datasets<4.5" accelerate evaluate timm
+    pip install scikit-image scikit-learn
     python benchmarks/tried.py --data /tmp/tried-data --imagenet examples …
 
 The data are real photographs, the ones that scikit-image and scikit-learn ship, cropped at random and encoded again
@@ -238,15 +239,15 @@ def _environment() -> dict[str, str]:
 # The page ----------------------------------------------------------------------------------------
 
 
-def page(outcomes: list[Outcome], budget_s: float, roots: tuple[str, ...]) -> str:
+def page(outcomes: list[Outcome], budget_s: float, roots: tuple[str, ...], note: str | None = None) -> str:
     """What docs/tried.md says; `roots` are the directories cut off from paths in it."""
-    text = "\n".join(_page_lines(outcomes, budget_s)) + "\n"
+    text = "\n".join(_page_lines(outcomes, budget_s, note)) + "\n"
     for root in roots:
         text = text.replace(f"{root}/", "")
     return text
 
 
-def _page_lines(outcomes: list[Outcome], budget_s: float) -> Iterator[str]:
+def _page_lines(outcomes: list[Outcome], budget_s: float, note: str | None) -> Iterator[str]:
     yield "# Tried on other people's scripts"
     yield ""
     yield "Public training scripts, run as they are: no edit, no annotation, no wrapper. `python benchmarks/tried.py`"
@@ -257,6 +258,8 @@ def _page_lines(outcomes: list[Outcome], budget_s: float) -> Iterator[str]:
         "the rates are those of this machine on that day, shared with others."
     )
     yield from textwrap.wrap(f"**How to read it.** {_machine()} {what_is_shown}", 120)
+    if note:
+        yield from ("", *textwrap.wrap(note, 120))
     yield ""
     yield "| script | outcome | bound | loop → possible, steps/s | seconds |"
     yield "| --- | --- | --- | --- | --- |"
@@ -325,20 +328,23 @@ def _culprits(report: dict[str, Any]) -> Iterator[str]:
         return
     yield from ("| culprit | kind | source | gain if it cost nothing |", "| --- | --- | --- | --- |")
     for culprit in culprits[:4]:
-        gain = culprit["gain"]
-        name = culprit["name"].replace("|", "\\|")
+        gain = "{value:.2f} ({low:.2f}–{high:.2f})".format(**culprit["gain"])
         source = f"`{culprit['source']}`" if culprit["source"] else "–"
-        yield f"| {name} | {culprit['kind']} | {source} | {gain['value']:.2f} ({gain['low']:.2f}–{gain['high']:.2f}) |"
+        yield f"| {_cell(culprit['name'])} | {culprit['kind']} | {source} | {gain} |"
     yield ""
 
 
 def _dearest_stages(stages: list[dict[str, Any]]) -> Iterator[str]:
-    timed = [stage for stage in stages if stage["wall_s_per_sample"]]
+    opened = {stage["parent"] for stage in stages}
+    timed = [stage for stage in stages if stage["wall_s_per_sample"] and stage["id"] not in opened]
     yield from ("| stage | kind | source | ms per sample |", "| --- | --- | --- | --- |")
     for stage in sorted(timed, key=lambda stage: -stage["wall_s_per_sample"])[:4]:
         source = f"`{stage['source']}`" if stage["source"] else "–"
-        name = stage["name"].replace("|", "\\|")
-        yield f"| {name} | {stage['kind']} | {source} | {stage['wall_s_per_sample'] * 1e3:.2f} |"
+        yield f"| {_cell(stage['name'])} | {stage['kind']} | {source} | {stage['wall_s_per_sample'] * 1e3:.2f} |"
+
+
+def _cell(name: str) -> str:
+    return textwrap.shorten(name, 60, placeholder=" …").replace("|", "\\|")
 
 
 def main() -> None:
@@ -348,6 +354,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, metavar="PATH", help=f"checkout of {origin}")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="where the data are, or are to be made")
     parser.add_argument("--budget", type=float, default=30.0, metavar="SECONDS", help="time for each experiment")
+    parser.add_argument("--note", metavar="TEXT", help="a sentence for the page, such as which versions these are")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "docs/tried.md", metavar="FILE")
     options = parser.parse_args()
     data = options.data.resolve()
@@ -362,7 +369,7 @@ def main() -> None:
         roots.append(str(checkout.resolve()))
         print(f"{case.title}: {_ending(outcomes[-1])}, {outcomes[-1].wall_s:.0f} s", file=sys.stderr)
     options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text(page(outcomes, options.budget, tuple(roots)), encoding="utf-8")
+    options.out.write_text(page(outcomes, options.budget, tuple(roots), options.note), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -114,15 +114,16 @@ def test_another_version_is_refused_both_ways(version: int, age: str) -> None:
             action()
 
 
-def test_a_foreign_database_is_left_alone() -> None:
-    """A database of another program is refused and not written to."""
+@pytest.mark.parametrize("mark", ["CREATE TABLE theirs (x)", "PRAGMA application_id = 7", "PRAGMA user_version = 1"])
+def test_a_foreign_database_is_left_alone(mark: str) -> None:
+    """A database that another program filled or marked is refused and not written to."""
     with sqlite3.connect(store.location()) as database:
-        database.execute("CREATE TABLE theirs (x)")
+        database.execute(mark)
+    before = store.location().read_bytes()
     for action in (store.runs, remember):
         with pytest.raises(FormatError, match="not a history of unstarve"):
             action()
-    with sqlite3.connect(store.location()) as database:
-        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    assert store.location().read_bytes() == before
 
 
 def test_a_corrupt_file_is_a_format_error_and_is_kept() -> None:

@@ -710,7 +710,9 @@ def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headr
     if bound == "step":
         spare = _capacity(evidence)
         room = f" The workers could make {spare / base.value:.1f} times as many batches." if spare > base.value else ""
-        return f"Step-bound: {reach}; feeding it faster would gain nothing.{room}{_first_culprit(culprits)}"
+        is_sure = headroom.high < 1 + evidence.threshold
+        hope = "feeding it faster would gain nothing" if is_sure else "feeding it faster was not shown to gain anything"
+        return f"Step-bound: {reach}; {hope}.{room}{_first_culprit(culprits)}"
     return (
         f"Unresolved: {reach}, a ratio of {headroom.value:.2f} that may be {headroom.low:.2f} or {headroom.high:.2f}. "
         "A larger --budget narrows it."

@@ -235,14 +235,9 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 @contextmanager
 def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Everything inside or nothing, with the write lock held from the start."""
+    """Everything inside or, since closing the connection undoes the rest, nothing; the write lock is taken at once."""
     database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        if database.in_transaction:  # SQLite has rolled back by itself after some errors
-            database.execute("ROLLBACK")
-        raise
+    yield
     database.execute("COMMIT")
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- sources of functions stand on one line
 """Functions of every kind are taken apart in Python's order, or refused with the reason."""
 
 from __future__ import annotations
@@ -352,7 +353,7 @@ def f(x):
 """
     function = defined(source)
     assert watch(function, -3) == 6
-    assert [unit.text for unit in split.split(function).units][0] == "result = function(*args, **kwargs)"
+    assert split.split(function).units[0].text == "result = function(*args, **kwargs)"
     assert watch(function.__wrapped__, -3) == 3
 
 

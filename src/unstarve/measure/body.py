@@ -1,4 +1,7 @@
-"""Where the loop body spends its time: a thread samples the loop's thread while batches come from cache."""
+"""Where code that is not taken apart spends its time: a thread samples the one that runs it.
+
+Used on the loop body while batches come from cache, and on data sets whose code cannot be split, such as streams.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +59,20 @@ class BodySampler:
                     self._torch_ns[place] += used - cpu
             wall, cpu = now, used
 
-    def stop(self) -> list[BodyLine]:
-        """End sampling; the expensive lines, most expensive first."""
+    def pause(self) -> None:
+        """Stop sampling, to go on later with `start`."""
         self._is_on = False
         if self._thread is not None:
             self._thread.join()
-        total = sum(self._wall_ns.values())
+
+    def stop(self) -> list[BodyLine]:
+        """End sampling; the expensive lines, most expensive first."""
+        self.pause()
+        return self.lines()
+
+    def lines(self) -> list[BodyLine]:
+        """The expensive lines so far, most expensive first."""
+        total = max(1, sum(self._wall_ns.values()))
         lines = [self._line(place, total) for place in self._wall_ns if self._wall_ns[place] >= WORTH_FRACTION * total]
         return sorted(lines, key=lambda line: -line.wall_fraction)
 

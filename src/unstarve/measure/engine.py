@@ -638,6 +638,7 @@ class _Bench:
         collate = getattr(session.loader, "collate_fn", None)
         self.collate_name, self.collate_source = _describe_function(collate)
         self.threads = torch.get_num_threads()
+        self.dataset_name = type(getattr(session.loader, "dataset", None)).__name__
         self.clock_ns = engine.clock_ns
         self.rungs = engine.set_rungs
         self.stages = engine.set_stages

@@ -90,6 +90,7 @@ class Bench(Protocol):
     epoch_length: int | None
     pool_bytes: int
     affinity: list[int]
+    dataset_name: str
     collate_name: str
     collate_source: str | None
 
@@ -196,7 +197,7 @@ class _Experiment:
             if not new:
                 break
             self._opened += new
-        self._nodes = plan.nodes(self._costs(), self._sample_ns())
+        self._nodes = plan.nodes(self._costs(), self._sample_ns(), self._bench.dataset_name)
         self._bench.stages(self._stages())
 
     def _watch(
@@ -256,6 +257,8 @@ class _Experiment:
             stages.append(
                 plan.fixed_stage("code", "dataset", wall_ns=walls, cpu_ns=cpus, samples=len(walls), why_whole=reason)
             )
+            lines = next((findings.lines for findings in reversed(self._findings) if findings.lines), ())
+            stages += plan.sampled_stages(lines, walls)
         collate_walls = tuple(wall for findings in self._findings for wall in findings.collate_wall_ns)
         collate_cpus = tuple(cpu for findings in self._findings for cpu in findings.collate_cpu_ns)
         size = max((findings.batch_size for findings in self._findings), default=1) or 1

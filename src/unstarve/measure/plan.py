@@ -12,7 +12,7 @@ from typing import Any
 
 from unstarve.measure.runtime import Cost, is_library
 from unstarve.measure.split import ANY_ITERATION, Address
-from unstarve.recording import Rung, Stage
+from unstarve.recording import BodyLine, Rung, Stage
 
 OPEN_SHARE = 0.10
 """A unit is looked into if it takes at least this fraction of a sample's time."""
@@ -111,8 +111,14 @@ def _mean(figures: Sequence[int]) -> float:
     return sum(figures) / len(figures) if figures else 0.0
 
 
-def nodes(costs: Mapping[Address, Cost], sample_ns: float) -> list[Node]:
-    """The stages in pipeline order, wrappers that add nothing left out."""
+def nodes(costs: Mapping[Address, Cost], sample_ns: float, owner: str = "") -> list[Node]:
+    """The stages in pipeline order, wrappers that add nothing left out.
+
+    Args:
+        costs: units by address.
+        sample_ns: mean wall time of a sample.
+        owner: class of the data set, whose making is the user's line where all the code is a library's.
+    """
     order = sorted(costs)
     total = max(1.0, sample_ns * _samples(costs))
     hidden = {address for address in order if _is_hidden(costs, address)}
@@ -124,7 +130,7 @@ def nodes(costs: Mapping[Address, Cost], sample_ns: float) -> list[Node]:
         cost = costs[address]
         inner = [other for other in _children(costs, address) if other not in hidden]
         share = sum(cost.wall_ns) / total
-        stage = _stage(cost, ids[address], _parent_id(address, ids), costs, address)
+        stage = _stage(cost, ids[address], _parent_id(address, ids), costs, address, owner)
         found.append(Node(address, stage, cost.is_item, share, cost.can_enter or cost.is_loop, not inner))
     return found
 
@@ -180,8 +186,10 @@ def _parent_id(address: Address, ids: Mapping[Address, str]) -> str | None:
     return None
 
 
-def _stage(cost: Cost, ident: str, parent: str | None, costs: Mapping[Address, Cost], address: Address) -> Stage:
-    source, text = _place(cost, costs, address)
+def _stage(
+    cost: Cost, ident: str, parent: str | None, costs: Mapping[Address, Cost], address: Address, owner: str
+) -> Stage:
+    source, text = _place(cost, costs, address, owner)
     return Stage(
         id=ident,
         kind=kind_of(
@@ -208,7 +216,7 @@ def _name(cost: Cost, text: str) -> str:
     return text
 
 
-def _place(cost: Cost, costs: Mapping[Address, Cost], address: Address) -> tuple[str, str]:
+def _place(cost: Cost, costs: Mapping[Address, Cost], address: Address, owner: str) -> tuple[str, str]:
     """`file:line` and text in the user's own code: the transform's own method, where it is built, or the caller."""
     filename = cost.source.rpartition(":")[0]
     if not cost.is_item and not is_library(filename):
@@ -222,7 +230,8 @@ def _place(cost: Cost, costs: Mapping[Address, Cost], address: Address) -> tuple
         outer = costs.get(address[:length])
         if outer is not None and not is_library(outer.source.rpartition(":")[0]):
             return outer.source, outer.text
-    return cost.source, cost.text
+    made = _where_built(owner, _user_files(costs))
+    return (made, cost.text) if made is not None else (cost.source, cost.text)
 
 
 def _line(source: str) -> str:
@@ -367,6 +376,33 @@ def collate_stages(costs: Mapping[Address, Cost], collate_ns: float, batch_size:
             )
         )
     return found
+
+
+def sampled_stages(lines: Sequence[BodyLine], walls: Sequence[int]) -> list[Stage]:
+    """Stages of a data set that was only sampled: its expensive lines, each with its share of every sample's time."""
+    return [
+        Stage(
+            id=f"line:{line.source.rpartition(':')[2]}",
+            kind=_kind_of_line(line),
+            name=line.text,
+            source=line.source,
+            text=line.text,
+            parent="code",
+            samples=len(walls),
+            wall_ns=tuple(int(wall * line.wall_fraction) for wall in walls),
+            cpu_ns=tuple(int(wall * line.cpu_fraction) for wall in walls),
+        )
+        for line in lines
+    ]
+
+
+def _kind_of_line(line: BodyLine) -> str:
+    called = " ".join(re.findall(r"[\w.]+(?=\()", line.text))
+    if line.cpu_fraction < 0.5 * line.wall_fraction or any(_READ.search(name) for name in called.split()):
+        return "read"
+    if any(_DECODE.search(name) for name in called.split()):
+        return "decode"
+    return "transform" if _TRANSFORM.search(called) else "code"
 
 
 def fixed_stage(ident: str, name: str, **figures: Any) -> Stage:

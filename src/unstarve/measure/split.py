@@ -375,6 +375,8 @@ class _Normaliser:
         before.append(assignment)
         loaded = ast.copy_location(ast.Name(name, ast.Load()), node)
         loaded._written = _dotted(node) if is_pin else None  # type: ignore[attr-defined]
+        if is_pin and isinstance(node, ast.Attribute):
+            loaded._pinned = node  # type: ignore[attr-defined]
         return loaded
 
     def _text(self, node: ast.AST) -> str:
@@ -408,7 +410,7 @@ def _is_temporary(name: str) -> bool:
 
 
 def _again(context: ast.expr) -> str:
-    """How the rest of a `with` block is resumed: without entering (`skip`), by entering a new one (`repeat`), or not."""
+    """How the rest of a `with` block is resumed: without entering (`skip`), entering a new one (`repeat`), or not."""
     call = context.func if isinstance(context, ast.Call) else None
     if call is None:
         is_lock = isinstance(context, (ast.Name, ast.Attribute)) and "lock" in _last_name(context).lower()
@@ -808,14 +810,15 @@ class _Resumer:
         self._descends = len(address) > used
 
     def definition(self) -> ast.FunctionDef:
+        names = live_after(self._parts, self._address)
         node, body = self._rest()
-        node.body = [*_load(node, self.live()), *body] or [ast.copy_location(ast.Pass(), node)]
+        self._parts.known.pop(("rest", self._address))
+        node.body = [*_load(node, names), *body] or [ast.copy_location(ast.Pass(), node)]
         return node
 
     def live(self) -> tuple[str, ...]:
         node, body = self._rest()
-        captured = _captured_names(node)
-        read = _live_before(body, set(), captured)
+        read = _live_before(body, set(), _captured_names(self._parts.node))
         if "super" in _loaded_names(body) and node.args.args:
             read.add(node.args.args[0].arg)
         code = self._parts.function.__code__
@@ -827,6 +830,10 @@ class _Resumer:
         return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
 
     def _rest(self) -> tuple[ast.FunctionDef, list[ast.stmt]]:
+        # copying a long function takes milliseconds, and a worker waits for it at each cut
+        return _remembered(self._parts, ("rest", self._address), self._made_rest)
+
+    def _made_rest(self) -> tuple[ast.FunctionDef, list[ast.stmt]]:
         node = copy.deepcopy(self._parts.node)
         return node, self._after(node.body)
 
@@ -991,12 +998,15 @@ def _leaves_early(node: ast.For) -> bool:
 
 
 def _runtime_call(where: ast.AST, method: str, arguments: list[ast.expr]) -> ast.expr:
-    call = ast.Call(_runtime_attribute(method), arguments, [])
+    call = ast.Call(_runtime_attribute(method, where), arguments, [])
     return ast.fix_missing_locations(ast.copy_location(call, where))
 
 
-def _runtime_attribute(name: str) -> ast.expr:
-    return ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load())
+def _runtime_attribute(name: str, where: ast.AST) -> ast.expr:
+    node = ast.copy_location(ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load()), where)
+    if not isinstance(where, ast.Attribute):  # the line of a method call is that on which its attribute ends
+        node.end_lineno, node.end_col_offset = node.lineno, node.col_offset
+    return ast.fix_missing_locations(node)
 
 
 def _tell(where: ast.stmt, method: str, *facts: Any) -> ast.stmt:
@@ -1043,9 +1053,10 @@ def _redirect(node: Any, method: str) -> Any:
         index = call.slice
         if isinstance(index, (ast.Slice, ast.Tuple)):
             return node
-        new = _runtime_call(call, method, [_runtime_attribute("getitem"), call.value, index])
+        new = _runtime_call(call, method, [_runtime_attribute("getitem", call), call.value, index])
     elif isinstance(call, ast.Call):
-        new = ast.Call(_runtime_attribute(method), [call.func, *call.args], call.keywords)
+        where = call.func if isinstance(call.func, ast.Attribute) else getattr(call.func, "_pinned", call)
+        new = ast.Call(_runtime_attribute(method, where), [call.func, *call.args], call.keywords)
     node.value = ast.fix_missing_locations(ast.copy_location(new, call))
     return node
 

@@ -206,10 +206,10 @@ def _refuse_closure(function: types.FunctionType) -> None:
 
 
 def _refuse_live(value: Any) -> None:
-    if isinstance(value, Iterator):
-        raise Uncopyable(f"an iterator of type {type(value).__name__} can be used only once")
     if isinstance(value, io.IOBase) or hasattr(value, "fileno") or hasattr(value, "readinto"):
         raise Uncopyable(f"an open file of type {type(value).__name__} cannot be copied")
+    if isinstance(value, Iterator):
+        raise Uncopyable(f"an iterator of type {type(value).__name__} can be used only once")
 
 
 def _share_atoms(value: Any, memo: dict[int, Any], depth: int = 3) -> None:

@@ -20,15 +20,20 @@ from torch.utils.data import Subset, _DatasetKind
 from torch.utils.data._utils import pin_memory as pinning
 
 from unstarve.measure import values
+from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
 from unstarve.measure.split import Address, Unsplittable
 from unstarve.measure.switchboard import Switchboard
+from unstarve.recording import BodyLine
 from unstarve.script import user_part
 
 BATCH_POOL = 3
 """Collated batches kept in each worker: enough to vary, few enough to fit."""
+
+SAMPLED_NS = 400_000_000
+"""Time to sample a data set that cannot be taken apart: some two hundred samples."""
 
 SCARCE_VALUES = 4
 """Samples timed, and values kept, where every batch gives only one: the function makes whole batches."""
@@ -88,6 +93,8 @@ class Findings:
     """`sample` or `batch`: what one call of the watched function makes."""
     environment: dict[str, Any]
     """Affinity and thread counts of the worker."""
+    lines: tuple[BodyLine, ...] = ()
+    """Lines of the data set's code, by sampling, where it could not be taken apart."""
 
 
 class Tagged:
@@ -357,6 +364,8 @@ class _Watch:
         self._why_whole = self._root.reason
         self._batch_size = 0
         self._reported = False
+        self._sampler = BodySampler() if self._root.function is None and not self._limit else None
+        self._sampled_ns = 0
         self.is_done = False
 
     @property
@@ -375,6 +384,18 @@ class _Watch:
 
     def fetch(self, fetcher: Any, index: Any) -> Any:
         """A batch made as the original fetcher would, watched."""
+        began = time.perf_counter_ns()
+        if self._sampler is not None:
+            self._sampler.start()
+        try:
+            return self._fetch(fetcher, index)
+        finally:
+            if self._sampler is not None:
+                self._sampler.pause()
+            self._sampled_ns += time.perf_counter_ns() - began
+            self._finish_if_enough()
+
+    def _fetch(self, fetcher: Any, index: Any) -> Any:
         if hasattr(fetcher, "dataset_iter"):
             samples = self._fetch_iterable(fetcher, index)
         elif not fetcher.auto_collation:
@@ -388,7 +409,6 @@ class _Watch:
         batch = self._collate(fetcher.collate_fn, samples)
         self._collates.append((time.perf_counter_ns() - before, time.process_time_ns() - cpu))
         self._keep(self._batch_pool, batch, BATCH_POOL if self._limit else 0)
-        self._finish_if_enough()
         return batch
 
     def _collate(self, collate: Callable[[Any], Any], samples: Any) -> Any:
@@ -464,6 +484,8 @@ class _Watch:
 
     def _finish_if_enough(self) -> None:
         enough = self._seen >= self._target + self._skip and not self._needs_more()
+        if self._sampler is not None:
+            enough = enough and self._sampled_ns >= SAMPLED_NS
         late = time.perf_counter_ns() > self._deadline and len(self._samples) >= 2
         if enough or late:
             self.is_done = True
@@ -489,6 +511,7 @@ class _Watch:
             batch_size=self._batch_size,
             granularity=self._root.granularity,
             environment=_worker_environment(),
+            lines=tuple(self._sampler.lines()) if self._sampler is not None else (),
         )
 
 
