@@ -28,7 +28,7 @@ FREE_OF_TORCH = (
 )
 """Modules that judge, draw or store: they work where torch is not installed."""
 
-PURE = ("recording", "report", "errors", "estimate", "judge", "remedies")
+PURE = ("recording", "report", "errors", "estimate", "judge", "remedies", "comparison")
 """Modules that must touch no clock, no worker and no loader."""
 
 

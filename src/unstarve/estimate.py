@@ -21,7 +21,7 @@ from unstarve.report import Estimate
 PRIOR_WEIGHT = 4.0
 """Degrees of freedom that the pooled variance counts for beside a rung's own."""
 
-LEAST_FREEDOM = 4.0
+LEAST_FREEDOM = 3.0
 """Degrees of freedom below which the scatter of steps within blocks is taken in."""
 
 
@@ -53,9 +53,9 @@ def contrast(blocks: Sequence[Block], upper: str, lower: str) -> Estimate | None
     differences = _differences(groups.get(upper, []), groups.get(lower, []))
     if not differences:
         return None
-    pooled, weight = _residual_variance(groups)
+    pooled, weight = _prior_of_difference(groups, upper, lower)
     within = _within(groups[upper]) + _within(groups[lower])
-    return _interval(differences, 2 * pooled, weight, fallback=within)
+    return _interval(differences, pooled, weight, fallback=within)
 
 
 def from_periods(periods_s: Sequence[float]) -> Estimate:
@@ -98,12 +98,34 @@ def _pooled_variance(groups: Iterable[Sequence[Block]]) -> tuple[float, float]:
     return squares / freedom, min(PRIOR_WEIGHT, float(freedom))
 
 
-def _residual_variance(groups: dict[str, list[Block]]) -> tuple[float, float]:
-    """Variance of block log-rates that neither the rung nor the round explains, and its weight as a prior.
+def _prior_of_difference(groups: dict[str, list[Block]], upper: str, lower: str) -> tuple[float, float]:
+    """Variance to expect of a paired difference, from rungs of the same two sorts, and the weight it deserves.
+
+    Rungs under which the workers do most of their work scatter more than those served from cache, so the variance is
+    pooled within each sort, and weighs only as much as the *other* rungs of the sort tell about it.
+    """
+    residuals = _residuals(groups)
+    variance, weight = 0.0, PRIOR_WEIGHT
+    for rung in (upper, lower):
+        sort = [name for name in groups if _is_heavy(name) is _is_heavy(rung)]
+        freedom = sum(len(groups[name]) - 1 for name in sort)
+        squares = sum(residuals[name, block.round] ** 2 for name in sort for block in groups[name])
+        variance += squares / max(1, freedom)
+        weight = min(weight, float(freedom - (len(groups[rung]) - 1)))
+    return variance, max(0.0, weight)
+
+
+def _is_heavy(rung: str) -> bool:
+    """Whether the workers do (nearly) all of their work under the rung."""
+    return rung == "none" or rung.startswith(("knockout:", "trial:"))
+
+
+def _residuals(groups: dict[str, list[Block]]) -> dict[tuple[str, int], float]:
+    """What neither the rung nor the round explains of each block's log-rate.
 
     Two-way additive model, fitted by removing rung and round means in turn; it converges at once for complete rounds.
     """
-    residuals = {(name, b.round): math.log(rate(b)) for name, members in groups.items() for b in members}
+    residuals = {(name, block.round): math.log(rate(block)) for name, members in groups.items() for block in members}
     for _ in range(8):
         for axis in (0, 1):
             for level in {key[axis] for key in residuals}:
@@ -111,11 +133,7 @@ def _residual_variance(groups: dict[str, list[Block]]) -> tuple[float, float]:
                 centre = mean([residuals[key] for key in keys])
                 for key in keys:
                     residuals[key] -= centre
-    rounds = len({key[1] for key in residuals})
-    freedom = len(residuals) - len(groups) - rounds + 1
-    if freedom <= 0:
-        return 0.0, 0.0
-    return sum(item**2 for item in residuals.values()) / freedom, min(PRIOR_WEIGHT, float(freedom))
+    return residuals
 
 
 def _within(members: Sequence[Block]) -> float:
