@@ -1,9 +1,10 @@
 """How many steps of the loop until the tool knows something, against the article's five runs of 100 steps.
 
-    python benchmarks/bench_steps_to_verdict.py [--runs 3]
+    python benchmarks/bench_steps_to_verdict.py [--runs 2] [--batch-size N]
 
 The toy pipeline, two workers, and a simulated accelerator calibrated to the article's ratio of 3.9 between ceiling and
-baseline. Counted are the batches handed to the loop from the script's first, until (a) every rung of the coarse ladder
+baseline, with the batch size at which the step comes to about the article's 0.29 s. A block lasts half a second, four
+steps at least, so a loop of shorter steps takes more of them; `--batch-size 4` shows how many. Counted are the batches handed to the loop from the script's first, until (a) every rung of the coarse ladder
 has one block, (b) with `full=True` so has every cut of the chain of transforms. Batches made under an order that is
 over are thrown away before the loop sees them; they cost time and are counted beside it.
 
@@ -29,6 +30,7 @@ from unstarve.measure.experiment import Options
 COARSE = ("none", "raw", "samples", "collated", "host", "device")
 TRANSFORMS = ("PILToTensor", "RandomCrop", "RandomMask", "RGBToYUV", "Scale")
 COARSE_BOUND, FULL_BOUND, ARTICLE_STEPS = 60, 200, 500
+ARTICLE_STEP_S, TRIAL_BATCH = 0.29, 16
 
 
 @dataclass(slots=True)
@@ -77,6 +79,17 @@ def count(loader: DataLoader, step_s: float, *, full: bool) -> Count:
     return found
 
 
+def make_loader(batch_size: int) -> DataLoader:
+    """The toy loader."""
+    transform = toy.transforms_as_published()
+    return toy.make_loader(transform, image_size=1024, batch_size=batch_size, workers=2, pin_memory=False)
+
+
+def step_of(batch_size: int) -> float:
+    """Seconds of a step that such batches starve as the article's were."""
+    return journey.measure_batch_time(make_loader(batch_size)) / journey.ARTICLE_HEADROOM
+
+
 def report(title: str, bound: int, counts: list[Count]) -> str:
     """Print the counts of one ladder; the verdict on the worst."""
     worst = max(found.steps for found in counts)
@@ -91,15 +104,13 @@ def report(title: str, bound: int, counts: list[Count]) -> str:
 def main() -> None:
     """Count, print, leave with 1 if a bound fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int)
     arguments = parser.parse_args()
-    make = functools.partial(
-        toy.make_loader, toy.transforms_as_published(), image_size=1024, batch_size=arguments.batch_size, workers=2,
-        pin_memory=False,
-    )  # fmt: skip
-    step_s = journey.measure_batch_time(make()) / journey.ARTICLE_HEADROOM
-    print(f"Steps to a verdict. {describe_machine()}; step of {step_s * 1e3:.1f} ms.")
+    size = arguments.batch_size or min(256, round(TRIAL_BATCH * ARTICLE_STEP_S / step_of(TRIAL_BATCH)))
+    step_s = step_of(size)
+    make = functools.partial(make_loader, size)
+    print(f"Steps to a verdict. {describe_machine()}; batch {size}, step of {step_s * 1e3:.0f} ms.")
     coarse = [count(make(), step_s, full=False) for _ in range(arguments.runs)]
     full = [count(make(), step_s, full=True) for _ in range(arguments.runs)]
     verdicts = [

@@ -181,4 +181,4 @@ def test_a_worker_that_hangs_ends_the_wait() -> None:
     with installed(engine), pytest.raises(errors.Stalled, match="no batch arrived"):
         for _batch in loader:
             pass
-    assert not psutil.Process().children(recursive=True)
+    assert not workers_running() - before

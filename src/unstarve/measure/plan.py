@@ -52,10 +52,13 @@ def merge(parts: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]:
         for address, cost in costs.items():
             known = merged.get(address)
             if known is None:
-                merged[address] = replace(cost, wall_ns=list(cost.wall_ns), cpu_ns=list(cost.cpu_ns))
+                merged[address] = replace(
+                    cost, wall_ns=list(cost.wall_ns), cpu_ns=list(cost.cpu_ns), delay_ns=list(cost.delay_ns)
+                )
                 continue
             known.wall_ns += cost.wall_ns
             known.cpu_ns += cost.cpu_ns
+            known.delay_ns += cost.delay_ns
             known.read_bytes += cost.read_bytes
             known.read_calls += cost.read_calls
             known.faults += cost.faults
@@ -204,6 +207,7 @@ def _stage(
         samples=len(cost.wall_ns),
         wall_ns=tuple(cost.wall_ns),
         cpu_ns=tuple(cost.cpu_ns),
+        delay_ns=tuple(cost.delay_ns),
         read_bytes=cost.read_bytes,
         read_calls=cost.read_calls,
         faults=cost.faults,
@@ -268,7 +272,8 @@ def kind_of(cost: Cost, *, inside_item: bool = False) -> str:
     """The contract's kind for a unit: by what it did (bytes read, waiting) first, by what it is called second."""
     samples = max(1, len(cost.wall_ns))
     wall, cpu = sum(cost.wall_ns), sum(cost.cpu_ns)
-    waits = wall > 0 and cpu < 0.5 * wall and wall / samples > 200_000
+    running = wall - sum(cost.delay_ns)
+    waits = running > 0 and cpu < 0.5 * running and running / samples > 200_000
     called = cost.callee or ""
     if cost.is_item:
         return "transform"
@@ -373,6 +378,7 @@ def collate_stages(costs: Mapping[Address, Cost], collate_ns: float, batch_size:
                 kind="collate",
                 wall_ns=tuple(wall // batch_size for wall in stage.wall_ns),
                 cpu_ns=tuple(cpu // batch_size for cpu in stage.cpu_ns),
+                delay_ns=tuple(delay // batch_size for delay in stage.delay_ns),
             )
         )
     return found

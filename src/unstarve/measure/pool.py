@@ -37,7 +37,7 @@ class Pool:
         self.is_copying = True
         """Whether values are served as copies."""
         self.copied_ns = 0
-        """Time spent on those copies so far."""
+        """Time spent on those copies so far, and on seeing whether they are needed."""
         self.bytes = 0
         """Memory held."""
 
@@ -66,21 +66,29 @@ class Pool:
             return item
         before = self._clock_ns()
         duplicate = values.snapshot(item, self._shared[position])
-        self.copied_ns += self._clock_ns() - before
         if self._is_guarded and len(self._in_use) < WATCHED_AT_ONCE and self._clean_uses[position] < GUARDED_USES:
             self._in_use.append((position, duplicate, values.fingerprint(duplicate)))
+        self.copied_ns += self._clock_ns() - before
         return duplicate
 
     def _watch_bare(self, position: int, item: Any) -> None:
         """Watch the first value of a batch that is served as it is, in full; more would cost what not copying saves."""
-        if not self._in_use:
-            self._in_use.append((position, item, values.fingerprint(item)))
+        if self._in_use:
+            return
+        before = self._clock_ns()
+        self._in_use.append((position, item, values.fingerprint(item)))
+        self.copied_ns += self._clock_ns() - before
 
     def settle(self, result: Any) -> None:
         """Say that everything served so far has been used, and led to `result`: decides whether copies are needed."""
         in_use, self._in_use = self._in_use, []
         if not in_use:
             return
+        before = self._clock_ns()
+        self._decide(in_use, result)
+        self.copied_ns += self._clock_ns() - before
+
+    def _decide(self, in_use: list[tuple[int, Any, Any]], result: Any) -> None:
         was_written = any(values.fingerprint(item) != mark for _, item, mark in in_use)
         if not self.is_copying:
             self.is_copying = was_written

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from unstarve.measure import split, values
+from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
 from unstarve.measure.split import ANY_ITERATION, Address, Split, Unsplittable
 
@@ -103,6 +104,8 @@ class Cost:
     """Wall time of each sample."""
     cpu_ns: list[int] = field(default_factory=list)
     """CPU time (process, all threads) of each sample."""
+    delay_ns: list[int] = field(default_factory=list)
+    """How long each sample was ready to run but had no core."""
     read_bytes: int = 0
     """Bytes read by system calls."""
     read_calls: int = 0
@@ -141,6 +144,7 @@ class _Open:
     wall_ns: int = 0
     cpu_ns: int = 0
     overhead_ns: int = 0
+    delay_ns: int = 0
     reads: tuple[int, int] = (0, 0)
     faults: int = 0
     locals: dict[str, Any] = field(default_factory=dict)
@@ -187,6 +191,7 @@ class Observer:
         self.chains: dict[Address, list[Level]] = {}
         self.refused: dict[Address, str] = {}
         self._io = _open_io()
+        self._delay = RunDelay()
 
     def close(self) -> None:
         """Give back the file descriptor of the read counters."""
@@ -212,8 +217,9 @@ class Observer:
         return result
 
     def _close_sample(self) -> None:
-        for address, (wall, cpu, read_bytes, calls, faults) in self._sample.items():
+        for address, (wall, cpu, read_bytes, calls, faults, delay) in self._sample.items():
             cost = self.costs[address]
+            cost.delay_ns.append(delay)
             cost.wall_ns.append(wall)
             cost.cpu_ns.append(cpu)
             cost.read_bytes += read_bytes
@@ -255,6 +261,7 @@ class Observer:
             self._mark(item)
         if counts:
             item.reads, item.faults = self._reads(), _faults()
+        item.delay_ns = self._delay.read_ns()
         item.cpu_ns = time.process_time_ns()
         item.wall_ns = time.perf_counter_ns()
         self._overhead_ns += item.wall_ns - began
@@ -352,8 +359,9 @@ class Observer:
             reads[0] - item.reads[0],
             reads[1] - item.reads[1],
             faults - item.faults,
+            self._delay.read_ns() - item.delay_ns,
         )
-        total = self._sample.setdefault(address, [0, 0, 0, 0, 0])
+        total = self._sample.setdefault(address, [0, 0, 0, 0, 0, 0])
         for position, figure in enumerate(figures):
             total[position] += figure
 
