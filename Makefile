@@ -11,6 +11,7 @@ demo: $(VENV)/.demo  ## the article's toy pipeline: diagnose, mend, diagnose aga
 
 test: $(VENV)/.test  ## what CI runs
 	$(BIN)/ruff check src tests benchmarks bench examples
+	$(BIN)/ruff format --check --quiet src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 

@@ -10,7 +10,7 @@ _HOMES = {
     "diagnose": "api",
     "probe": "api",
     "watch": "api",
-    "stage": "api",
+    "stage": "labels",
     "load": "api",
     "Report": "report",
     "Estimate": "report",
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from unstarve.api import diagnose as diagnose
     from unstarve.api import load as load
     from unstarve.api import probe as probe
-    from unstarve.api import stage as stage
     from unstarve.api import watch as watch
     from unstarve.errors import FormatError as FormatError
     from unstarve.errors import MeasurementError as MeasurementError
     from unstarve.errors import UnstarveError as UnstarveError
     from unstarve.errors import UsageError as UsageError
+    from unstarve.labels import stage as stage
     from unstarve.report import Estimate as Estimate
     from unstarve.report import Report as Report
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +144,3 @@ def watch(loader: Iterable[Any], *, on_report: Callable[[Report], Any] | None = 
         on_report(report)
     else:
         sys.stdout.write(str(report))
-
-
-@contextmanager
-def stage(name: str) -> Iterator[None]:
-    """A name for a region of one's own code: `with unstarve.stage("decode"): ...`.
-
-    It does nothing while the code runs; the statements in it are reported under this name.
-    """
-    yield

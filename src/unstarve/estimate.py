@@ -12,6 +12,7 @@ freedom gives the interval. Assumption: block log-rates scatter independently an
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -170,7 +171,7 @@ def student(freedom: float) -> float:
 
     Table: any statistics text; the error of the interpolation is below 2 %.
     """
-    for low, high in zip(_TABLE, _TABLE[1:], strict=False):
+    for low, high in itertools.pairwise(_TABLE):
         if freedom <= high[0]:
             share = (1 / max(freedom, 1.0) - 1 / low[0]) / (1 / high[0] - 1 / low[0])
             return low[1] + share * (high[1] - low[1])

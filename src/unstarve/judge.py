@@ -6,6 +6,7 @@ cache) and the accounting of the workers' clocks. Where they disagree the report
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -863,7 +864,7 @@ def _anew(recording: Recording) -> Report:
     loader = recording.loader
     assert loader is not None
     starts = [start for start in recording.starts if start.loader == loader.number]
-    wholes = [(after.created_ns - start.created_ns) / 1e9 for start, after in zip(starts, starts[1:], strict=False)]
+    wholes = [(after.created_ns - start.created_ns) / 1e9 for start, after in itertools.pairwise(starts)]
     losses = [(start.construct_ns + start.first_wait_ns) / 1e9 for start in starts[:-1]]
     pairs = [(whole, max(1e-6, whole - loss)) for whole, loss in zip(wholes, losses, strict=True)]
     baseline = estimate.from_periods([whole for whole, _ in pairs])

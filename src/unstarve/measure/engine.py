@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from unstarve import errors, simulate
 from unstarve.measure import device, environment, experiment, values
-from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.body import BodySampler
+from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length
 from unstarve.measure.runtime import is_library
 from unstarve.measure.switchboard import Switchboard
@@ -753,7 +753,8 @@ def _caller() -> str | None:
 def _describe_function(function: Any) -> tuple[str, str | None]:
     name = getattr(function, "__name__", type(function).__name__)
     inner = inspect.unwrap(function) if callable(function) else function
-    code = getattr(inner, "__code__", None) or getattr(getattr(type(inner), "__call__", None), "__code__", None)
+    called = getattr(type(inner), "__call__", None)  # noqa: B004 - the method itself is wanted
+    code = getattr(inner, "__code__", None) or getattr(called, "__code__", None)
     if code is None or "site-packages" in code.co_filename:
         return f"collate ({name})", None
     return f"collate ({name})", f"{code.co_filename}:{code.co_firstlineno}"

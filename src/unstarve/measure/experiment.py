@@ -141,6 +141,7 @@ class _Experiment:
         self._addresses: dict[str, Address] = {}
         self._failed: set[str] = set()
         self._nodes: list[plan.Node] = []
+        self._body_lines: list[BodyLine] = []
 
     # The programme -------------------------------------------------------------------------------
 
@@ -396,6 +397,7 @@ class _Experiment:
                     break
         finally:
             lines = sampler.stop()
+        self._body_lines = lines
         self._bench.body(lines)
 
     def _is_out_of_time(self, number: int) -> bool:
@@ -411,7 +413,8 @@ class _Experiment:
         if not input_costs:
             return
         self._add_worker_trials()
-        if self._bench.threads > 1 and not self._bench.has_device and self._bench.workers:
+        computes = any(line.is_torch and line.cpu_fraction > 0.1 for line in self._body_lines)
+        if self._bench.threads > 1 and computes and self._bench.workers:
             self._add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
         if ratio(SAMPLES.id, NONE.id) > 1.03:
             self._add_fine_rungs(all_cuts=False)

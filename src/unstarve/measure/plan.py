@@ -215,6 +215,8 @@ def _stage(
 
 
 def _name(cost: Cost, text: str) -> str:
+    if cost.label is not None:
+        return f"{cost.label}: {cost.callee or text}"
     if cost.is_item or (cost.callee and not cost.callee.startswith("_unstarve")):
         return cost.name
     return text

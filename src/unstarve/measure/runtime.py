@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from unstarve import labels
 from unstarve.measure import split, values
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
@@ -88,6 +89,8 @@ class Cost:
     """`file:line`."""
     callee: str | None = None
     """The function entered or called, as written."""
+    label: str | None = None
+    """The name that the user gave to the region around it."""
     is_item: bool = False
     """Whether it is one iteration of a loop over callables: a transform."""
     can_enter: bool = False
@@ -373,6 +376,7 @@ class Observer:
             source=f"{parts.filename}:{unit.line}",
             callee=unit.callee,
             is_loop=unit.is_loop,
+            label=labels.current(),
         )
         if item.call is not None:
             _describe_call(cost, item.call, results)

@@ -42,7 +42,7 @@ _READERS = frozenset(("open", "File", "ZipFile", "TarFile", "TiffFile", "fdopen"
 
 _REPEATABLE = frozenset(
     ("no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast", "errstate", "catch_warnings",
-     "suppress", "record_function", "nullcontext")
+     "suppress", "record_function", "nullcontext", "stage")
 )  # fmt: skip
 """Context managers that can be made and entered afresh for the rest of a block, without changing what it does."""
 
