@@ -11,8 +11,8 @@ disturbed least.
 (a) Trivial samples, batch 64: at most 60 us per batch more, with two workers and with none.
 (b) The toy pipeline with a step that sleeps: at most 1 % more.
 
-The bound is one on wall time, and wall time is judged first. On a machine without a free core it cannot decide; then the
-CPU time that loop and workers need beyond the plain loader's is judged, which is no less than what a batch is late by
+The bound is one on wall time, and wall time is judged first. On a machine without a free core it cannot decide; then
+the CPU time that loop and workers need beyond the plain loader's is judged, which is no less than what a batch is late by
 where cores are free. For (b) that is what (a) found with two workers, over the toy's time per batch: the instruments do
 the same for every batch, whatever is in it.
 """

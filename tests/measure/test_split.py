@@ -1,4 +1,4 @@
-# ruff: noqa: E501 -- sources of functions stand on one line
+
 """Functions of every kind are taken apart in Python's order, or refused with the reason."""
 
 from __future__ import annotations

@@ -279,11 +279,11 @@ def kind_of(cost: Cost, *, inside_item: bool = False) -> str:
     called = cost.callee or ""
     if cost.is_item:
         return "transform"
-    if cost.read_bytes / samples >= 512 and (waits or _READ.search(called)):
+    if waits and not inside_item:
         return "read"
     if _DECODE.search(called) and not waits:
         return "decode"
-    if _READ.search(called) or (waits and not inside_item):
+    if _READ.search(called) or cost.read_bytes / samples >= 4096:
         return "read"
     if inside_item or _TRANSFORM.search(called):
         return "transform"
