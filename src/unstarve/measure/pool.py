@@ -56,11 +56,20 @@ class Pool:
         self._clean_uses.append(0)
         self.bytes += values.size_bytes(value)
 
-    def serve(self) -> Any:
-        """The next value, in turn."""
+    def trust(self) -> None:
+        """Serve the values as they are from now on: what uses them is known to copy, and to leave them alone."""
+        self._is_guarded = self.is_copying = False
+
+    @property
+    def mean_bytes(self) -> float:
+        """Memory of one value, on average."""
+        return self.bytes / max(1, len(self._items))
+
+    def serve(self, part: Callable[[Any], Any] | None = None) -> Any:
+        """The next value, in turn; only the `part` of it that is wanted, if so asked."""
         position = self._next
         self._next = (position + 1) % len(self._items)
-        item = self._items[position]
+        item = self._items[position] if part is None else part(self._items[position])
         if not self.is_copying:
             self._watch_bare(position, item)
             return item

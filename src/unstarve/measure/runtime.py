@@ -678,12 +678,19 @@ class Server:
     def _replaced(self, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
         is_innermost = self._level == len(self._chain) - 1
         if is_innermost:
-            self._frames = self.pool.serve()
+            self._frames = self.pool.serve(self._replacements)
         if not self._frames:  # this sample did not come through the stage
             return [present.get(name, UNSET) for name in names]
         frame, served = self._frames[self._level], self._chain[self._level].served
         found = [(frame if name in served and name in frame else present).get(name, UNSET) for name in names]
         return [item.target if type(item) is values.Shared else item for item in found]
+
+    def _replacements(self, frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Of a snapshot's locals, those that a stub replaces: only they need to be copied."""
+        return [
+            {name: value for name, value in frame.items() if name in level.served}
+            for frame, level in zip(frames, self._chain, strict=True)
+        ]
 
     def resume(self) -> Any:
         """The result of the call in which the cut lies, from the cut on."""

@@ -13,6 +13,7 @@ import ctypes
 import dataclasses
 import functools
 import io
+import pickle
 import random
 import sys
 import types
@@ -39,8 +40,17 @@ DRAGGED_TIMES = 16
 """A view is copied without the storage behind it if that is larger than this, and this many times larger than the view:
 then the storage is the whole data set, held in memory, and a copy for each sample would not fit."""
 
+FORCED_ITEMS = 8
+"""Items of a list that are looked at for lazy values: where one is lazy, the others are."""
+
 FORCED_BYTES = 64 * 2**20
 """Larger memory maps are not read when they are made: nobody reads all of them for one sample."""
+
+
+_PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
+"""Immutable values without parts."""
+
+_NEVER_LAZY = (torch.Tensor, type(None), bool, int, float, complex, str, bytes)
 
 
 class Shared:
@@ -103,7 +113,7 @@ def _copy_known(value: Any, memo: dict[int, Any]) -> Any:
     if _is_picture(value):
         return _copy_picture(value)
     if kind is list:
-        return [_copy(item, memo) for item in value]
+        return value[:] if _is_plain_list(value) else [_copy(item, memo) for item in value]
     if kind is tuple:
         return tuple([_copy(item, memo) for item in value])
     if kind is dict:
@@ -252,20 +262,22 @@ def _is_picture(value: Any) -> bool:
 
 
 def _is_leaf(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) or _is_atom(value) or _is_array(value) or _is_picture(value)
+    if isinstance(value, torch.Tensor) or _is_atom(value) or _is_array(value) or _is_picture(value):
+        return True
+    return _is_plain_list(value)
 
 
 def _has_storage(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_meta
 
 
-def force(value: Any) -> None:
+def force(value: Any, depth: int = 2) -> None:
     """Make a lazy value do its work now, so that the cost falls on the stage that created it.
 
     Pictures are decoded, memory maps are read; containers are looked through. A value whose work fails is left alone:
     the user's code will meet the error where it uses the value, if it does.
     """
-    if isinstance(value, (torch.Tensor, *_ATOMS)):
+    if depth < 0 or isinstance(value, _NEVER_LAZY):
         return
     if _is_picture(value):
         _decode(value)
@@ -274,10 +286,10 @@ def force(value: Any) -> None:
             _touch_pages(value)
     elif isinstance(value, (dict, collections.UserDict)) and len(value) <= 64:
         for item in value.values():
-            force(item)
+            force(item, depth - 1)
     elif isinstance(value, (list, tuple)):
-        for item in value[:64]:
-            force(item)
+        for item in value[:FORCED_ITEMS]:
+            force(item, depth - 1)
 
 
 def _decode(picture: Any) -> None:
@@ -292,9 +304,22 @@ def _touch_pages(array: Any) -> None:
     (array.reshape(-1)[::step] if array.flags.c_contiguous else array).tobytes()
 
 
+def _is_plain_list(value: Any) -> bool:
+    """Whether `value` is a long list of plain numbers or strings, which is handled as one thing."""
+    return (
+        type(value) is list
+        and len(value) > 32
+        and type(value[0]) in _PLAIN
+        and type(value[-1]) in _PLAIN
+        and _PLAIN.issuperset(set(map(type, value)))
+    )
+
+
 def leaves(value: Any) -> Iterator[Any]:
     """The tensors, arrays, pictures and atoms inside `value`, containers and plain objects looked through once."""
-    return (item for item in _parts(value, set()) if not isinstance(item, _CONTAINERS) and not _is_opened(item))
+    for item in _parts(value, set()):
+        if (not isinstance(item, _CONTAINERS) or _is_plain_list(item)) and not _is_opened(item):
+            yield item
 
 
 def _is_opened(value: Any) -> bool:
@@ -348,6 +373,8 @@ def size_bytes(value: Any) -> int:
             total += leaf.nbytes
         elif _is_picture(leaf):
             total += leaf.size[0] * leaf.size[1] * (1 if leaf.mode in ("1", "L", "P") else 4)
+        elif type(leaf) is list:
+            total += 40 * len(leaf)
         else:
             total += sys.getsizeof(leaf, 64)
     return total
@@ -378,6 +405,8 @@ def _mark(part: Any) -> Any:
         return (part.shape, part.strides, id(part) if part.dtype.hasobject else zlib.adler32(_memory(part)))
     if _is_picture(part):
         return (part.mode, part.size, zlib.adler32(part.tobytes()))
+    if _is_plain_list(part):
+        return (id(part), len(part), zlib.adler32(pickle.dumps(part, pickle.HIGHEST_PROTOCOL)))
     if isinstance(part, _CONTAINERS):
         return (id(part), len(part), tuple(map(_key, part)) if isinstance(part, (dict, set)) else None)
     if isinstance(part, (bool, int, float, str, bytes)):

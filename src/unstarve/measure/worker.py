@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import Subset, _DatasetKind
+from torch.utils.data import Subset, _DatasetKind, default_collate
 from torch.utils.data._utils import pin_memory as pinning
 
 from unstarve.measure import values
@@ -31,6 +31,9 @@ from unstarve.script import user_part
 
 BATCH_POOL = 3
 """Collated batches kept in each worker: enough to vary, few enough to fit."""
+
+MOST_COPIES_BYTES = 1 << 29
+"""Memory that copies of one batch's samples may take; views may drag a large storage along with each."""
 
 SAMPLED_NS = 400_000_000
 """Time to sample a data set that cannot be taken apart: some two hundred samples."""
@@ -228,6 +231,9 @@ class Instruments:
     def _served_samples(self, index: Any) -> Any:
         if not self._fetcher.auto_collation or _root(self._fetcher).granularity == "batch":
             return self._sample_pool.serve()
+        if self._fetcher.collate_fn is default_collate:
+            self._sample_pool.trust()
+        _check_memory(self._sample_pool, index)
         return [self._sample_pool.serve() for _ in index]
 
     def _serve_collated(self, order: dict[str, Any], index: Any) -> Any:
@@ -256,6 +262,7 @@ class Instruments:
     def _serve_through(self, server: Server, index: Any) -> Any:
         fetcher = self._fetcher
         if fetcher.auto_collation and _root(fetcher).granularity == "sample":
+            _check_memory(server.pool, index)
             data = [server.run((fetcher.dataset, item)) for item in index]
         else:
             data = server.run((fetcher.dataset, index))
@@ -301,6 +308,16 @@ class Instruments:
             self._pools.update(watch.pools)
             self._chains.update(watch.chains)
         return batch
+
+
+def _check_memory(pool: Pool, index: Any) -> None:
+    """Refuse to serve copies that would not fit into memory.
+
+    Raises:
+        Uncopyable: they would not.
+    """
+    if pool.is_copying and pool.mean_bytes * len(index) > MOST_COPIES_BYTES:
+        raise values.Uncopyable("copies of a batch's samples would take too much memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +457,7 @@ class _Watch:
 
     def _sample(self, dataset: Any, index: Any, *, many: bool = False) -> Any:
         make = (lambda: dataset.__getitems__(index)) if many else (lambda: dataset[index])
-        if self._seen >= self._target + self._skip and not self._needs_more():
+        if (self._seen >= self._target + self._skip and not self._needs_more()) or self._is_late():
             return make()
         if self._root.function is None:
             return self._timed(make)
@@ -486,9 +503,12 @@ class _Watch:
         enough = self._seen >= self._target + self._skip and not self._needs_more()
         if self._sampler is not None:
             enough = enough and self._sampled_ns >= SAMPLED_NS
-        late = time.perf_counter_ns() > self._deadline and len(self._samples) >= 2
-        if enough or late:
+        if enough or self._is_late():
             self.is_done = True
+
+    def _is_late(self) -> bool:
+        """Whether watching has taken long enough, for what it has seen."""
+        return len(self._samples) >= 3 and time.perf_counter_ns() > self._deadline
 
     def take_findings(self) -> Findings | None:
         """What was learnt, once, when the pass is done."""
