@@ -3,12 +3,12 @@
     python benchmarks/bench_steps_to_verdict.py [--runs 2] [--batch-size N]
 
 The toy pipeline, two workers, and a simulated accelerator calibrated to the article's ratio of 3.9 between ceiling and
-baseline, with a batch at which the step comes near the article's 0.29 s. A block lasts half a second, four
-steps at least, so a loop of shorter steps takes more of them; `--batch-size 4` shows how many.
+baseline, with a batch at which the step comes near the article's 0.29 s. A block lasts half a second, four steps at
+least, so a loop of shorter steps takes more of them; `--batch-size 4` shows how many.
 
 Counted are the batches handed to the loop from the script's first, until (a) every rung of the coarse ladder has one
-block, (b) with `full=True` so has every cut of the chain of transforms. Batches made under an order that is
-over are thrown away before the loop sees them and not counted; the seconds contain them.
+block, (b) with `full=True` so has every cut of the chain of transforms. Batches made under an order that is over are
+thrown away before the loop sees them and not counted; the seconds contain them.
 
 Bounds: (a) at most 60 steps, (b) at most 200.
 """
@@ -33,7 +33,7 @@ COARSE = ("none", "raw", "samples", "collated", "host", "device")
 TRANSFORMS = ("PILToTensor", "RandomCrop", "RandomMask", "RGBToYUV", "Scale")
 COARSE_BOUND, FULL_BOUND, ARTICLE_STEPS = 60, 200, 500
 ARTICLE_STEP_S, TRIAL_BATCH = 0.29, 16
-LARGEST_BATCH = 128  # so that a run takes minutes; the step is then about half as long as the article's, and that errs against us
+LARGEST_BATCH = 128  # so that a run takes minutes, though the shorter step errs against us
 EPOCHS = 10  # more than enough: 78 steps each at that batch
 
 

@@ -36,6 +36,8 @@ class Output:
     quiet: bool
     project: str | None = None
     """Project under which the run is remembered in the history; None to leave it out."""
+    is_stored: bool = False
+    """Whether what is shown comes from a file, so that nothing need be kept."""
 
     def check(self) -> None:
         """Refuse paths that cannot be written, before anything is measured.
@@ -347,7 +349,7 @@ def _deliver(recording: Any, report: Report, output: Output, remembered: int | N
     if remembered is not None:
         click.echo(f"Run {remembered} of the history. Again: `unstarve show {remembered} --html page.html`;")
         click.echo(f"once it is mended and run again: `unstarve compare {remembered} last`.")
-    elif not kept:
+    elif not kept and not output.is_stored:
         click.echo("To keep this: --save FILE, then `unstarve show FILE --html page.html`.")
 
 
@@ -393,7 +395,7 @@ def show(file: str, json_path: str | None, html_path: str | None, fail_above: fl
 
     recording = _stored(file)
     report = judge(recording)
-    output = Output(json=json_path, html=html_path, save=None, fail_above=fail_above, quiet=quiet)
+    output = Output(json=json_path, html=html_path, save=None, fail_above=fail_above, quiet=quiet, is_stored=True)
     _deliver(recording, report, output)
     _leave(_gate(report, output))
 

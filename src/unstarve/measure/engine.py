@@ -414,7 +414,7 @@ class Engine:
         )
 
     def _is_undisturbed(self, session: Session, pending: _Pending) -> bool:
-        return all(
+        return len(self._sessions) == 1 or all(
             other is session or other.pending is None or other.pending.delivered_ns < pending.delivered_ns
             for other in self._sessions.values()
         )

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from unstarve import estimate
 from unstarve.measure import plan
@@ -32,6 +32,9 @@ ONE_THREAD = Rung(id="trial:threads", label="torch on one thread in the loop", k
 WORKER_THREADS = Rung(id="trial:worker-threads", label="libraries on one thread in the workers", kind="trial", order=-1)
 AFFINITY = Rung(id="trial:affinity", label="workers on all cores", kind="trial", order=-1)
 NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", after="sampler", order=-1)
+
+FIRST_STEPS = 6
+"""Steps of a block in the first round, which only decides what else to measure."""
 
 MOST_STEPS = 120
 """Steps of a block at most: a fast loop must not run out of data before the rungs are compared."""
@@ -59,8 +62,7 @@ class Options:
     """Instrument the workers but cache nothing (for the cost of the instruments)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Give:
+class Give(NamedTuple):
     """What the next batch shall be."""
 
     source: str
@@ -69,8 +71,7 @@ class Give:
     """For `loader`: the order under which the batch must have been made, where that can be had."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What the loop made of a batch."""
 
     wait_ns: int
@@ -408,8 +409,8 @@ class _Experiment:
         return self._elapsed_s() > grace * self._options.budget_s
 
     def _refine(self, number: int) -> None:
-        """After the first round: add the rungs that the contrasts call for."""
-        if number != 0 or not self._bench.has_fleet:
+        """After the first two rounds: add the rungs that the contrasts call for."""
+        if number > 1 or not self._bench.has_fleet:
             return
         ratio = self._ratio
         input_costs = ratio(self._ceiling_id(), NONE.id) > 1 + self._options.threshold / 2
@@ -494,6 +495,7 @@ class _Experiment:
                 self._bench.limit_threads(None)
             if name in self._failed:
                 del self._rungs[name]
+                self._bench.rungs([item[0] for item in self._rungs.values()])
                 return
             if block is not None:
                 self._blocks.append(block)
@@ -501,6 +503,7 @@ class _Experiment:
                 return
 
     def _measure(self, rung: Rung, source: str, number: int) -> Generator[Give, Step | None, Block | None]:
+        workers = max(1, self._bench.workers)
         settle = self._settle_steps(source)
         for position in range(4 * settle):
             step = yield from self._give(source)
@@ -509,6 +512,8 @@ class _Experiment:
             if position + 1 >= settle and not _is_copying(step):
                 break
         count = self._block_steps(rung)
+        if number == 0:  # a first look at all rungs, soon
+            count = min(count, workers * math.ceil(FIRST_STEPS / workers))
         fleet = self._bench.fleet
         self._bench.synchronize()
         start, cpu = self._bench.clock_ns(), self._bench.cpu_ns()

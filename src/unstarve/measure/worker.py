@@ -12,7 +12,7 @@ import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -48,9 +48,8 @@ PATIENCE_NS = 3_000_000_000
 """Watching or filling stops after this long in one worker, once it has a minimum of samples."""
 
 
-@dataclass(frozen=True, slots=True)
-class Telemetry:
-    """How one batch was made."""
+class Telemetry(NamedTuple):
+    """How one batch was made; a tuple, since one is made, sent and read back for every batch."""
 
     generation: int
     """Order it was made under."""
@@ -110,11 +109,15 @@ class Tagged:
         self.telemetry = telemetry
 
     def __reduce__(self) -> Any:
-        return Tagged, (self.data, self.telemetry)
+        return _tagged, (self.data, tuple(self.telemetry))
 
     def pin_memory(self, *_: Any) -> Tagged:
         """The batch in page-locked memory, as the loader would have pinned it."""
         return Tagged(pinning.pin_memory(self.data), self.telemetry)
+
+
+def _tagged(data: Any, telemetry: tuple[Any, ...]) -> Tagged:
+    return Tagged(data, Telemetry._make(telemetry))
 
 
 class Token:
@@ -173,11 +176,12 @@ class Instruments:
             self._generation = generation
             self._try_settings(order)
         began, cpu, delay = time.perf_counter_ns(), time.process_time_ns(), self._run_delay.read_ns()
-        copied = self._copied_ns()
+        is_plain = order["mode"] == "run"
+        copied = 0 if is_plain else self._copied_ns()
         self._failure = None
         findings = None
         try:
-            data = self._fetcher.fetch(index) if order["mode"] == "run" else self._carry_out(order, index)
+            data = self._fetcher.fetch(index) if is_plain else self._carry_out(order, index)
             if order["mode"] == "watch" and self._watch is not None:
                 findings = self._watch.take_findings()
         except StopIteration:
@@ -187,7 +191,7 @@ class Instruments:
                 raise
             return _wrapped_exception(self._worker)
         wall, used = time.perf_counter_ns() - began, time.process_time_ns() - cpu
-        copied = self._copied_ns() - copied
+        copied = 0 if is_plain else self._copied_ns() - copied
         delay = self._run_delay.read_ns() - delay
         return Tagged(data, Telemetry(generation, self._worker, wall, used, copied, delay, findings, self._failure))
 
