@@ -27,7 +27,7 @@ def diagnose(
     loader: Iterable[Any],
     step: Callable[[Any], Any],
     *,
-    budget: float = 60.0,
+    budget: float = 40.0,
     depth: int = 4,
     full: bool = False,
     quiet: bool = False,
@@ -60,7 +60,7 @@ def diagnose(
 def probe(
     loader: Iterable[Any],
     *,
-    budget: float = 60.0,
+    budget: float = 40.0,
     depth: int = 4,
     full: bool = False,
     quiet: bool = False,

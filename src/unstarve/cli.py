@@ -83,7 +83,7 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
 @click.option("--save", "save_path", metavar="PATH", help="Keep the recording, for `unstarve show` and `compare`.")
 @click.option(
-    "--budget", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS", help="Time to spend."
+    "--budget", type=click.FloatRange(min=1), default=40.0, show_default=True, metavar="SECONDS", help="Time to spend."
 )
 @click.option("--full", is_flag=True, help="Measure every rung, whatever the first rounds say.")
 @click.option("--depth", type=click.IntRange(min=0), default=4, show_default=True, help="Levels of calls to look into.")

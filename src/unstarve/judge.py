@@ -435,8 +435,9 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
     middle, slowest = fetches[len(fetches) // 2], fetches[-max(1, len(fetches) // 10)]
     span = sum(block.end_ns - block.start_ns for block in evidence.of("none"))
     busy = sum(fetches) / workers / span
-    if slowest < 4 * middle or busy > 0.85:
-        return []
+    step_ns = 1e9 / evidence.rates[evidence.ceiling_id].value
+    if slowest < 4 * middle or busy > 0.85 or estimate.mean(fetches) / workers > 1.15 * step_ns:
+        return []  # in the last case the workers are too slow in any order
     value = min(_most(evidence).value, 1 / max(0.1, busy))
     return [
         Culprit(

@@ -46,7 +46,7 @@ Program = Generator["Give", "Step | None", None]
 class Options:
     """How far to go."""
 
-    budget_s: float = 60.0
+    budget_s: float = 40.0
     """Wall time for the whole experiment, from its first step."""
     depth: int = 4
     """Levels of calls to go into, below the dataset and its containers."""
