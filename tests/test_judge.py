@@ -189,6 +189,19 @@ def test_a_slow_copy_is_told_from_a_slow_loader() -> None:
     assert report.verdict.culprits[0].kind == "copy"
 
 
+def test_a_step_that_depends_on_the_data_is_not_blamed_on_input() -> None:
+    """Rare long steps on fresh batches, with no waiting and a usual step as from cache, make the loop step-bound."""
+    recording = make_recording({"none": 40, "host": 20}, body_ms=40)
+    bodies = (20 * MS,) * 6 + (100 * MS,) * 2
+    blocks = tuple(
+        dataclasses.replace(block, bodies_ns=bodies, waits_ns=(0,) * 8) if block.rung == "none" else block
+        for block in recording.blocks
+    )
+    report = judge(dataclasses.replace(recording, blocks=blocks))
+    assert report.verdict.bound == "step"
+    assert "step-varies" in {caveat.id for caveat in report.caveats}
+
+
 def test_notes_become_caveats() -> None:
     """What the measuring side noticed is printed as a doubt."""
     report = judge(make_recording({"none": 80, "host": 20}, notes=(Note(id="pool-small", sentence="Only 2 fit."),)))

@@ -207,6 +207,8 @@ def start_cost_s(start: Start, period_s: float) -> float:
 
 def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     edge = 1 + evidence.threshold
+    if _step_varies(evidence):
+        return "step"
     start_gain = 1 / max(0.01, 1 - time.start)
     if start_gain > edge and start_gain > headroom.value and time.start > 0.08:
         return "start"
@@ -215,6 +217,17 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     if headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
         return "step"
     return "unresolved"
+
+
+def _step_varies(evidence: Evidence) -> bool:
+    """Whether the body, and not waiting, makes the untouched loop slower, by rare long steps that cached batches never
+    cause: the step depends on the data (new shapes, for instance). Busy workers would slow the usual step too."""
+    bodies = sorted(body for block in evidence.of("none") for body in block.bodies_ns)
+    cached = sorted(body for block in evidence.of(evidence.ceiling_id) for body in block.bodies_ns)
+    if len(bodies) < 8 or not cached or evidence.wait_fraction("none") > 2 * evidence.threshold:
+        return False
+    is_usual_step_equal = bodies[len(bodies) // 2] < 1.15 * cached[len(cached) // 2]
+    return is_usual_step_equal and estimate.mean(bodies) > 1.3 * bodies[len(bodies) // 2]
 
 
 # --- Culprits ---------------------------------------------------------------------------------------------------------
@@ -754,7 +767,8 @@ def _environment(recording: Recording) -> dict[str, object]:
 def _caveats(evidence: Evidence, headroom: Estimate, bound: str, culprits: Sequence[Culprit]) -> tuple[Caveat, ...]:
     found = [Caveat(id=note.id, sentence=note.sentence, about="ladder") for note in evidence.recording.notes]
     found += (
-        _doubt_threshold(evidence, headroom, bound)
+        (_doubt_step(evidence) or _doubt_threshold(evidence, headroom, bound))
+        + _doubt_baseline(evidence)
         + _doubt_rounds(evidence)
         + _doubt_drift(evidence)
         + _doubt_accounting(evidence, culprits)
@@ -779,6 +793,16 @@ def _caveats(evidence: Evidence, headroom: Estimate, bound: str, culprits: Seque
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def _doubt_step(evidence: Evidence) -> list[Caveat]:
+    if not _step_varies(evidence):
+        return []
+    sentence = (
+        "Some steps on fresh batches take much longer than on cached ones, though the usual step does not: the step "
+        "depends on the data (on new shapes, for instance), and the ceiling, measured on few batches, is too high."
+    )
+    return [Caveat(id="step-varies", sentence=sentence)]
 
 
 def _doubt_threshold(evidence: Evidence, headroom: Estimate, bound: str) -> list[Caveat]:

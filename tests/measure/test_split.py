@@ -1,4 +1,3 @@
-
 """Functions of every kind are taken apart in Python's order, or refused with the reason."""
 
 from __future__ import annotations

@@ -109,10 +109,17 @@ class Session:
         self.total = 0
         self.pending: _Pending | None = None
         self.spent_ns = 0
+        self.epochs = 0
 
     def sampler_ns(self) -> int:
         """Time that the sampler took before its first index in the present epoch."""
         return self.fleet.sampler.start_ns if self.fleet is not None and self.fleet.sampler is not None else 0
+
+    def has_begun_epoch(self) -> bool:
+        """Whether the sampler began an epoch since this was asked last; that may take long, and belongs to the start."""
+        epochs = self.fleet.sampler.epochs if self.fleet is not None and self.fleet.sampler is not None else 0
+        has_begun, self.epochs = epochs != self.epochs, epochs
+        return has_begun
 
     def inner_iterator(self) -> Any:
         """The loader's own iterator."""
@@ -393,7 +400,7 @@ class Engine:
         session.wait_ns += wait
         session.delivered += 1
         session.total += 1
-        is_whole = session.delivered > 1 and not self._is_disturbed
+        is_whole = session.delivered > 1 and not self._is_disturbed and not session.has_begun_epoch()
         if session is self.target:
             self._steps_total += 1
         if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():

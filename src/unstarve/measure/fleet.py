@@ -31,6 +31,8 @@ class Endless:
         self._sampler = sampler
         self.may_repeat = False
         """Whether the next epoch follows by itself."""
+        self.epochs = 0
+        """Epochs begun so far."""
         self.start_ns = 0
         """Time that the present epoch's first item took."""
         self.has_ended = False
@@ -44,6 +46,7 @@ class Endless:
             for item in self._sampler:
                 if is_empty:
                     self.start_ns = time.perf_counter_ns() - began
+                    self.epochs += 1
                 is_empty = False
                 yield item
             if is_empty or not self.may_repeat:

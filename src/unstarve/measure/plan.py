@@ -27,7 +27,7 @@ _READ = re.compile(
 )
 _DECODE = re.compile(
     r"decode|decompress|inflate|convert$|imdecode|frombuffer|frombytes|unpack|loads$|json\.load|pickle\.load|parse"
-    r"|to_pil|Image\.open|np\.load|torch\.load|resample_poly_decode",
+    r"|to_pil|Image\.open",
     re.IGNORECASE,
 )
 _TRANSFORM = re.compile(r"transform|augment|(^|[._])tf$|(^|[._])aug$|preprocess|pipeline$", re.IGNORECASE)
