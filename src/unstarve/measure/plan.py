@@ -20,6 +20,9 @@ OPEN_SHARE = 0.10
 SUSPECT_SHARE = 0.04
 """A stage is a suspect from this fraction of a sample's time on."""
 
+DOMINANT_SHARE = 0.6
+"""A statement with this fraction of what contains it is to blame for it."""
+
 _READ = re.compile(
     r"(^|[._])(open|read|read_bytes|read_text|read_file|fetch|download|get_object|fromfile|memmap|load_bytes|loadtxt"
     r"|read_csv|read_parquet|imread|seek|recv|request|urlopen)\w*$|(^|_)(read|fetch|download)_",
@@ -291,17 +294,27 @@ def kind_of(cost: Cost, *, inside_item: bool = False) -> str:
 
 
 def suspects(found: Sequence[Node], limit: int) -> list[Node]:
-    """The stages that take most of a sample's time, most expensive first: transforms as a whole, other code by leaf."""
-    return sorted(
-        (node for node in found if node.share >= SUSPECT_SHARE and _is_unit_of_blame(node, found)),
-        key=lambda node: -node.share,
-    )[:limit]
+    """The stages that take most of a sample's time, most expensive first.
+
+    A transform of a chain is one suspect. Elsewhere the way leads down while one statement takes most of what contains
+    it; where none does, the whole is the suspect, since mending any one of its parts would gain little.
+    """
+    tops = [node for node in found if not any(_is_below(node, other) for other in found)]
+    chosen = [suspect for node in tops for suspect in _down(node, found)]
+    return sorted(chosen, key=lambda node: -node.share)[:limit]
 
 
-def _is_unit_of_blame(node: Node, found: Sequence[Node]) -> bool:
-    if node.is_item:
-        return not any(other.is_item and _is_below(other, node) for other in found)
-    return node.is_leaf and not _has_item_above(node, found)
+def _down(node: Node, found: Sequence[Node]) -> list[Node]:
+    if node.share < SUSPECT_SHARE:
+        return []
+    below = [other for other in found if _is_below(other, node)]
+    inner = [other for other in below if other.stage.parent == node.stage.id]
+    has_items = any(other.is_item for other in below)
+    if not inner or (node.is_item and not has_items):
+        return [node]
+    if has_items or max(other.share for other in inner) >= DOMINANT_SHARE * node.share:
+        return [suspect for other in inner for suspect in _down(other, found)] or [node]
+    return [node]
 
 
 def _is_below(node: Node, above: Node) -> bool:

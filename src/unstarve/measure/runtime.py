@@ -356,9 +356,11 @@ class Observer:
     def _account(self, address: Address, item: _Open, now: int, cpu: int) -> None:
         overhead = self._overhead_ns - item.overhead_ns
         reads, faults = self._reads(), _faults()
+        wall, used = now - item.wall_ns, cpu - item.cpu_ns
+        net = max(0, wall - overhead)
         figures = (
-            max(0, now - item.wall_ns - overhead),
-            max(0, cpu - item.cpu_ns - overhead),
+            net,
+            max(0, used - overhead, used * net // max(1, wall)),  # our own work was on a core only part of its time
             reads[0] - item.reads[0],
             reads[1] - item.reads[1],
             faults - item.faults,
