@@ -130,11 +130,20 @@ def test_a_difference_that_may_be_nothing_is_not_called_input() -> None:
 
 
 def test_a_large_but_uncertain_difference_is_unresolved() -> None:
-    """A headroom that may be large or nothing is unresolved, and says what would settle it."""
-    noisy = make_blocks({"none": 27, "host": 20}, body_ms=20, jitter=0.3)
-    report = judge(recordings.from_json(_as_json(make_recording({"none": 27, "host": 20}), blocks=noisy)))
+    """A headroom that may be large or nothing, in a loop that hardly waits, is unresolved, and says what would help."""
+    noisy = make_blocks({"none": 27, "host": 20}, body_ms=100, jitter=0.3)
+    report = judge(recordings.from_json(_as_json(make_recording({"none": 27, "host": 20}, body_ms=100), blocks=noisy)))
     assert report.verdict.bound == "unresolved"
     assert "--budget" in report.verdict.sentence
+
+
+def test_a_loop_that_was_seen_to_wait_is_input_bound_though_the_ratio_is_uncertain() -> None:
+    """Much waiting on fresh batches and none on cached ones settles the bound where the headroom's interval is wide."""
+    noisy = make_blocks({"none": 40, "host": 20}, body_ms=20, jitter=0.3)
+    report = judge(recordings.from_json(_as_json(make_recording({"none": 40, "host": 20}), blocks=noisy)))
+    assert report.headroom is not None
+    assert report.headroom.low < 1.05
+    assert report.verdict.bound == "input"
 
 
 def _as_json(recording: Recording, **changes):

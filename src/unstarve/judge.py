@@ -216,18 +216,32 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
         return "input"
     if headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
         return "step"
+    waits = evidence.wait_fraction("none")
+    if waits > 3 * evidence.threshold and waits > 3 * evidence.wait_fraction(evidence.ceiling_id):
+        return "input"  # the ratio is uncertain, but the loop was seen to wait
     return "unresolved"
 
 
 def _step_varies(evidence: Evidence) -> bool:
-    """Whether the body, and not waiting, makes the untouched loop slower, by rare long steps that cached batches never
-    cause: the step depends on the data (new shapes, for instance). Busy workers would slow the usual step too."""
+    """Whether the body, and not waiting, makes the untouched loop slower, on batches that cached ones do not stand for:
+    the step depends on the data (new shapes, for instance).
+
+    Busy workers could slow the body too. So either the usual step is as fast as from cache and only some are long, or
+    the body is fast while the workers are busy but the batch comes from cache (the rung without transport).
+    """
     bodies = sorted(body for block in evidence.of("none") for body in block.bodies_ns)
-    cached = sorted(body for block in evidence.of(evidence.ceiling_id) for body in block.bodies_ns)
-    if len(bodies) < 8 or not cached or evidence.wait_fraction("none") > 2 * evidence.threshold:
+    if len(bodies) < 8 or evidence.wait_fraction("none") > 2 * evidence.threshold:
         return False
-    is_usual_step_equal = bodies[len(bodies) // 2] < 1.15 * cached[len(cached) // 2]
-    return is_usual_step_equal and estimate.mean(bodies) > 1.3 * bodies[len(bodies) // 2]
+    cached = _bodies(evidence, evidence.ceiling_id)
+    usual, mean = bodies[len(bodies) // 2], estimate.mean(bodies)
+    if cached and usual < 1.15 * cached[len(cached) // 2] and mean > 1.3 * usual:
+        return True
+    busy = _bodies(evidence, "knockout:ipc")
+    return bool(cached and busy) and estimate.mean(busy) < 1.15 * estimate.mean(cached) < mean / 1.15
+
+
+def _bodies(evidence: Evidence, rung: str) -> list[int]:
+    return sorted(body for block in evidence.of(rung) for body in block.bodies_ns)
 
 
 # --- Culprits ---------------------------------------------------------------------------------------------------------
@@ -563,7 +577,7 @@ def _by_accounting(evidence: Evidence) -> list[Culprit]:
     stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
     leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
     gain = evidence.contrast(evidence.ceiling_id, "none")
-    if not leaves or gain is None or gain.low < 1 + 3 * evidence.threshold:
+    if not leaves or gain is None or gain.value < 1 + 3 * evidence.threshold:
         return []
     stage = max(leaves, key=_ms)
     culprit = _stage_culprit(evidence, stage, gain)

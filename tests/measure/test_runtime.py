@@ -585,3 +585,24 @@ def test_costs_are_those_of_the_parts() -> None:
             if other[:-2] == address and len(other) == len(address) + 2
         ]
         assert sum(parts) <= sum(observer.costs[address].wall_ns)
+
+
+def reading(path: str) -> int:
+    total = 0
+    for _ in range(50):
+        total += 1
+    with open(path, "rb") as file:
+        data = file.read()
+    return total + len(data)
+
+
+def test_reads_of_the_observer_itself_are_not_the_users(tmp_path) -> None:
+    """Bytes read are those of the user's statement, however often the observer looks at its own counters."""
+    path = tmp_path / "data"
+    path.write_bytes(bytes(10_000))
+    observer = Observer(opened=[(1,)])
+    observer.run(reading, (str(path),))
+    loop = next(cost for cost in observer.costs.values() if cost.is_loop)
+    read = next(cost for cost in observer.costs.values() if cost.callee == "file.read")
+    assert loop.read_bytes == 0
+    assert 10_000 <= read.read_bytes < 11_000

@@ -428,7 +428,7 @@ class _Experiment:
             return
         if ratio(COLLATED.id, SAMPLES.id) > 1.03 or self._collate_share() > 0.1:
             self._add(NO_COLLATE, "loader", {"mode": "uncollated"})
-        if ratio(HOST.id, COLLATED.id) > 1.05:
+        if ratio(HOST.id, COLLATED.id) > 1.05 or self._body_ns(NONE.id) > 1.1 * self._body_ns(HOST.id):
             self._add(NO_TRANSPORT, "loader", {"mode": "token"})
             self._add(NO_LOADING, "loader", {"mode": "idle"})
 
@@ -451,6 +451,9 @@ class _Experiment:
         sizes = max((findings.batch_size for findings in self._findings), default=1) or 1
         whole = self._sample_ns() * sizes
         return self._collate_ns() / whole if whole else 0.0
+
+    def _body_ns(self, rung: str) -> float:
+        return estimate.mean([body for block in self._blocks if block.rung == rung for body in block.bodies_ns])
 
     def _ceiling_id(self) -> str:
         return DEVICE.id if DEVICE.id in self._rungs and DEVICE.id not in self._failed else HOST.id

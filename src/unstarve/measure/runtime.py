@@ -195,6 +195,7 @@ class Observer:
         self.refused: dict[Address, str] = {}
         self._io = _open_io()
         self._delay = RunDelay()
+        self._own_bytes = self._own_calls = 0
 
     def close(self) -> None:
         """Give back the file descriptor of the read counters."""
@@ -495,8 +496,13 @@ class Observer:
     def _reads(self) -> tuple[int, int]:
         if self._io is None:
             return 0, 0
-        fields = os.pread(self._io, 256, 0).split()
-        return int(fields[1]), int(fields[5])
+        text = os.pread(self._io, 256, 0)
+        fields = text.split()
+        own_bytes = self._own_bytes + self._delay.own_bytes
+        own_calls = self._own_calls + self._delay.own_calls
+        self._own_bytes += len(text)
+        self._own_calls += 1
+        return int(fields[1]) - own_bytes, int(fields[5]) - own_calls
 
 
 _IN_LOOP = 2
