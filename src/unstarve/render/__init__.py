@@ -7,6 +7,7 @@ A renderer is a function `Report -> str`. What is chosen and how it is worded li
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -89,13 +90,19 @@ def cleaned(report: Report) -> Report:
 
 def _clean(value: Any, field: str = "") -> Any:
     if isinstance(value, str):
-        return printable(value, keep_lines=field == "patch")
+        return printable(_near(value) if field == "source" else value, keep_lines=field == "patch")
     if isinstance(value, tuple):
         return tuple(_clean(item) for item in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [each.name for each in dataclasses.fields(value)]
         return dataclasses.replace(value, **{name: _clean(getattr(value, name), name) for name in names})
     return value
+
+
+def _near(source: str) -> str:
+    """A place below the working directory without the way to there; any other as it is."""
+    here = os.path.join(os.getcwd(), "")
+    return source[len(here) :] if source.startswith(here) else source
 
 
 # Figures
