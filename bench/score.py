@@ -257,7 +257,9 @@ def diagnose(case, budget_s=None, timeout_s=150):
         out = Path(folder, "report.json")
         options = ["--json", str(out), "--quiet"] + (["--budget", str(budget_s)] if budget_s else [])
         started = time.monotonic()
-        _, _, errors = run_command([tool, "run", "--no-history", *options, str(CASES / case / "train.py")], timeout_s, environment)
+        _, _, errors = run_command(
+            [tool, "run", "--no-history", *options, str(CASES / case / "train.py")], timeout_s, environment
+        )
         seconds = time.monotonic() - started
         try:
             report = json.loads(out.read_text())
