@@ -272,7 +272,12 @@ def _culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, 
     ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(culprit))
     if not ranked:
         ranked = _by_accounting(evidence)
-    return tuple(ranked[:5])
+    return tuple(culprit for culprit in ranked[:5] if _is_notable(culprit, ranked[0]))
+
+
+def _is_notable(culprit: Culprit, first: Culprit) -> bool:
+    """Whether mending it is worth a word beside the first culprit: at least a quarter of its gain, on a log scale."""
+    return math.log(culprit.gain.value) >= 0.25 * math.log(first.gain.value)
 
 
 def _precedence(culprit: Culprit) -> float:
