@@ -257,6 +257,7 @@ def _culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, 
     if bound == "unresolved":
         return ()
     rules: tuple[Rule, ...] = (
+        _other_loader,
         _knocked_out,
         _whole_dataset,
         _fixed,
@@ -331,6 +332,23 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
     culprit = _stage_culprit(evidence, stage, _capped(evidence, gain))
     sentence = f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast."
     return [replace(culprit, evidence=sentence)]
+
+
+def _other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """An iterable that is no DataLoader: its inside is not measured, so it is blamed as a whole."""
+    if evidence.loader.kind != "other":
+        return []
+    return [
+        Culprit(
+            stage="loader",
+            kind="loader",
+            name=evidence.loader.name,
+            source=evidence.loader.source,
+            resource="cpu" if evidence.main_cpu_fraction("none") > 0.5 else "wait",
+            gain=_most(evidence),
+            evidence=f"The loop waits {evidence.wait_fraction('none'):.0%} of its time for this iterable.",
+        )
+    ]
 
 
 def _fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:

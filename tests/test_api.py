@@ -1,0 +1,74 @@
+"""The Python interface on real loops."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import unstarve  # noqa: E402
+from unstarve.report import Report  # noqa: E402
+
+pytestmark = pytest.mark.live
+
+
+class Slow:
+    """An iterable that is no DataLoader."""
+
+    def __iter__(self):
+        for _ in range(4000):
+            time.sleep(0.012)
+            yield torch.rand(4)
+
+
+def test_any_iterable_is_diagnosed_by_the_outer_rungs() -> None:
+    """A slow iterable is blamed as a whole, and the report says that only the outer rungs were measured."""
+    report = unstarve.diagnose(Slow(), lambda batch: time.sleep(0.002), budget=8, quiet=True)
+    assert report.verdict.bound == "input"
+    assert report.verdict.culprits[0].kind == "loader"
+    assert "outer-rungs-only" in {caveat.id for caveat in report.caveats}
+
+
+def test_probe_serves_ones_own_loop_and_hands_over_the_report() -> None:
+    """The loop ends by itself when the diagnosis is done, and the report is given to `on_report`."""
+    reports: list[Report] = []
+    count = 0
+    for _batch in unstarve.probe([torch.rand(4)] * 60, budget=4, quiet=True, on_report=reports.append):
+        time.sleep(0.004)
+        count += 1
+    assert count > 60
+    assert reports[0].verdict.bound == "step"
+
+
+def test_watching_serves_every_batch_once() -> None:
+    """`watch` gives exactly the batches of the loader, and an account at the end."""
+    reports: list[Report] = []
+    seen = list(unstarve.watch([1, 2, 3, 4], on_report=reports.append))
+    assert seen == [1, 2, 3, 4]
+    assert reports[0].verdict.culprits == ()
+
+
+@pytest.mark.parametrize(
+    ("loader", "step", "error", "message"),
+    [
+        (3, print, unstarve.UsageError, "loader is 3"),
+        ([1], "step", unstarve.UsageError, "step is 'step'"),
+        ([], print, unstarve.MeasurementError, "empty"),
+    ],
+)
+def test_what_cannot_be_diagnosed_is_refused_with_a_reason(loader, step, error, message) -> None:
+    """Wrong arguments and empty loaders raise the documented errors, saying what was given."""
+    with pytest.raises(error, match=message):
+        unstarve.diagnose(loader, step, quiet=True, budget=2)
+
+
+def test_an_exception_of_the_step_comes_through() -> None:
+    """What the step raises passes unchanged."""
+
+    def step(batch: object) -> None:
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        unstarve.diagnose([1, 2, 3], step, quiet=True, budget=2)
