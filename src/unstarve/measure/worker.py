@@ -214,8 +214,6 @@ class Instruments:
         mode = order["mode"]
         if mode == "watch":
             return self._watched(order, index)
-        if mode == "busy":
-            return self._busy(index)
         try:
             return getattr(self, f"_serve_{mode}")(order, index)
         except StopIteration:
@@ -290,13 +288,6 @@ class Instruments:
         if getattr(dataset, "__getitems__", None):
             return dataset.__getitems__(index)
         return [dataset[item] for item in index]
-
-    def _busy(self, index: Any) -> Any:
-        """Make batches over and over until the next order: workers busy while the loop is served from cache."""
-        generation = self._board.read()[0]
-        while self._board.read()[0] == generation and os.getppid() != 1:
-            self._fetcher.fetch(index)
-        return Token()
 
     # Watching ------------------------------------------------------------------------------------
 
