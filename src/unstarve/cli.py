@@ -302,7 +302,7 @@ def _why_none(engine: Any, ending: _Ending) -> str:
     if engine.wanted_loader is not None and engine.target is None:
         names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
         return f"there is no loader {engine.wanted_loader!r} with enough batches; the script iterated {names}."
-    if engine.is_over_budget:
+    if engine.is_finished:  # by the budget: nothing else ends an experiment before the rungs are compared
         return (
             f"the budget of {engine.options.budget_s:.0f} s was over after {engine.steps_total} steps, before the rungs "
             "could be compared. Raise --budget, or use smaller batches for the diagnosis."

@@ -96,7 +96,6 @@ def judge(recording: Recording, *, threshold: float = THRESHOLD) -> Report:
     if recording.loader is None or "none" not in rates or ceiling not in rates:
         return _unresolved(recording, rates)
     headroom = evidence.contrast(ceiling, "none")
-    assert headroom is not None or not blocks
     if headroom is None:
         return _unresolved(recording, rates)
     return _judged(evidence, headroom)
@@ -678,7 +677,7 @@ def _rungs(evidence: Evidence) -> tuple[RungResult, ...]:
 def _rung_results(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
     return tuple(
         RungResult(id=rung.id, label=rung.label, after=rung.after, kind=rung.kind, steps_per_s=rates[rung.id])
-        for rung in sorted(recording.rungs, key=lambda rung: (rung.order < 0, max(0, rung.order)))
+        for rung in sorted(recording.rungs, key=lambda rung: rung.rank)
         if rung.id in rates
     )
 

@@ -35,6 +35,11 @@ class Rung:
     order: int = 0
     """Position in the ladder, 0 for the earliest served from the device; -1 for rungs beside the ladder."""
 
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Sorts rungs for showing: the ladder from the device down, then what stands beside it."""
+        return self.order < 0, max(0, self.order)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:

@@ -108,7 +108,6 @@ class Session:
         self.with_gradients = 0
         self.total = 0
         self.pending: _Pending | None = None
-        self.spent_ns = 0
         self.epochs = 0
 
     def sampler_ns(self) -> int:
@@ -173,7 +172,6 @@ class Engine:
         self.is_finished = False
         self.serving = "loader"
         self._raised = 0
-        self._steps_total = 0
         self._blocks: list[Block] = []
         self._rungs: tuple[Rung, ...] = ()
         self._stages: tuple[Stage, ...] = ()
@@ -401,8 +399,6 @@ class Engine:
         session.delivered += 1
         session.total += 1
         is_whole = session.delivered > 1 and not self._is_disturbed and not session.has_begun_epoch()
-        if session is self.target:
-            self._steps_total += 1
         if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
             session.with_gradients += 1
         session.pending = _Pending(delivered, wait, telemetry, is_whole)
@@ -412,7 +408,6 @@ class Engine:
         if pending is None:
             return None
         body = now - pending.delivered_ns
-        session.spent_ns += pending.wait_ns + body
         self._check_lent(pending)
         if self._program is None and pending.is_whole and session.delivered > 1:
             self._natural_periods.append(pending.wait_ns + body)
@@ -560,17 +555,12 @@ class Engine:
     @property
     def steps_total(self) -> int:
         """Batches handed out to the target's loop, those before it was chosen included."""
-        return self.target.total if self.target is not None else self._steps_total
+        return self.target.total if self.target is not None else 0
 
     @property
     def most_batches(self) -> int:
         """Batches that the busiest loader gave."""
         return max((session.total for session in self._sessions.values()), default=0)
-
-    @property
-    def is_over_budget(self) -> bool:
-        """Whether the experiment ended because its time was up."""
-        return self.is_finished
 
     def recording(self) -> Recording:
         """All facts so far."""
@@ -583,7 +573,7 @@ class Engine:
             created=self._created,
             loader=self.target.facts if self.target is not None else None,
             loaders=self.loaders,
-            rungs=tuple(sorted((rung for rung in self._rungs if rung.id in measured), key=_ladder_order)),
+            rungs=tuple(sorted((rung for rung in self._rungs if rung.id in measured), key=lambda rung: rung.rank)),
             blocks=tuple(self._blocks),
             stages=self._stages,
             starts=tuple(sorted(starts, key=lambda start: start.created_ns)),
@@ -638,7 +628,6 @@ class _Bench:
         self._engine = engine
         self._session = session
         self.workers = session.facts.num_workers
-        self.prefetch = session.facts.prefetch_factor
         self.has_fleet = session.fleet is not None
         self.epoch_length = session.length
         self.pool_bytes = environment.memory_bytes() // 12 // max(1, self.workers)
@@ -704,10 +693,6 @@ def _duplicate(leaf: Any) -> Any:
     if leaf.is_pinned():
         return torch.empty_like(leaf, pin_memory=True).copy_(leaf)
     return leaf.clone()
-
-
-def _ladder_order(rung: Rung) -> tuple[int, int]:
-    return (0, rung.order) if rung.order >= 0 else (1, 0)
 
 
 def _describe(loader: Any, number: int, length: int | None, made: str | None) -> Loader:

@@ -88,7 +88,6 @@ class Bench(Protocol):
     """What the program works on."""
 
     workers: int
-    prefetch: int
     has_fleet: bool
     threads: int
     epoch_length: int | None
@@ -133,7 +132,6 @@ class _Experiment:
         self._began_ns = bench.clock_ns()
         self._random = random.Random(options.seed)
         self._generation = 0
-        self._order: dict[str, Any] = {"mode": "run"}
         self._pass = 0
         self._period_ns = 0.0
         self._blocks: list[Block] = []
@@ -316,7 +314,6 @@ class _Experiment:
                 reason = refused.get(address, "it is not reached by every sample")
                 self._bench.note(Note(id="cut-refused", sentence=f"No rung after {ident}: {reason}."))
                 del self._addresses[ident]
-        self._kept = kept
         for address, rung in (((-1,), SAMPLES), ((-2,), COLLATED)):
             if not kept.get(address):
                 self._failed.add(rung.id)
@@ -570,7 +567,6 @@ class _Experiment:
         return self._bench.clock_ns() - start > 0.08e9 * self._options.budget_s
 
     def _issue(self, order: dict[str, Any]) -> None:
-        self._order = order
         self._generation = self._bench.issue(order)
 
 

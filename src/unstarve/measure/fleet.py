@@ -103,7 +103,6 @@ class Fleet:
             self._clone.__dict__[name] = self.sampler
         self._make_iterator = make_iterator
         self._iterator: Any = None
-        self.pulled = 0
 
     def start(self) -> None:
         """Make the iterator: workers start, or go on with another epoch if they are persistent."""
@@ -127,11 +126,6 @@ class Fleet:
         """The loader's own iterator."""
         return self._iterator
 
-    @property
-    def outstanding(self) -> int:
-        """Batches ordered from the workers and not yet handed out."""
-        return int(getattr(self._iterator, "_tasks_outstanding", 0))
-
     def pull(self) -> tuple[Any, Telemetry | None]:
         """The next batch and how it was made.
 
@@ -141,7 +135,6 @@ class Fleet:
         """
         with _Patience(self._patience_s):
             item = next(self._iterator)
-        self.pulled += 1
         if isinstance(item, Tagged):
             return item.data, item.telemetry
         return item, None
@@ -160,7 +153,6 @@ class _Patience:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._timer: threading.Timer | None = None
         self._has_fired = False
 
     def __enter__(self) -> None:

@@ -44,7 +44,6 @@ class Node:
     stage: Stage
     is_item: bool
     share: float
-    can_open: bool
     is_leaf: bool
 
 
@@ -137,7 +136,7 @@ def nodes(costs: Mapping[Address, Cost], sample_ns: float, owner: str = "") -> l
         inner = [other for other in _children(costs, address) if other not in hidden]
         share = sum(cost.wall_ns) / total
         stage = _stage(cost, ids[address], _parent_id(address, ids), costs, address, owner)
-        found.append(Node(address, stage, cost.is_item, share, cost.can_enter or cost.is_loop, not inner))
+        found.append(Node(address, stage, cost.is_item, share, not inner))
     return found
 
 

@@ -440,11 +440,6 @@ def versions(value: Any) -> tuple[int, ...]:
     return tuple(leaf._version for leaf in tensors(value) if not leaf.is_inference())
 
 
-def has_unversioned(value: Any) -> bool:
-    """Whether `value` holds arrays or pictures, whose changes no counter counts."""
-    return any(_is_array(leaf) or _is_picture(leaf) for leaf in leaves(value))
-
-
 def share_storage(left: Any, right: Any) -> bool:
     """Whether `right` holds memory of `left`: of a tensor or array, a picture, or a container that can be changed."""
     held = memory_of(left)

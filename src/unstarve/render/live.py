@@ -54,7 +54,7 @@ class Progress:
         rates = estimate.rates(engine.blocks)
         results = tuple(
             RungResult(id=rung.id, label=rung.label, after=rung.after, kind=rung.kind, steps_per_s=rates[rung.id])
-            for rung in sorted(engine.rungs, key=lambda rung: (rung.order < 0, rung.order))
+            for rung in sorted(engine.rungs, key=lambda rung: rung.rank)
             if rung.id in rates
         )
         head = Text(
