@@ -27,7 +27,7 @@ def diagnose(
     loader: Iterable[Any],
     step: Callable[[Any], Any],
     *,
-    budget: float = 40.0,
+    budget: float | None = None,
     depth: int = 4,
     full: bool = False,
     quiet: bool = False,
@@ -40,7 +40,7 @@ def diagnose(
     Args:
         loader: a `DataLoader`, or any other iterable (then only the outer rungs can be measured).
         step: what the loop does with a batch; its result is ignored.
-        budget: wall time to spend, in seconds.
+        budget: wall time to spend, in seconds; None for 40, and up to 150 where a step takes longer than 0.4 s.
         depth: levels of calls to go into below the dataset and its containers.
         full: measure every rung, whatever the first rounds say.
         quiet: draw no progress on stderr.
@@ -60,7 +60,7 @@ def diagnose(
 def probe(
     loader: Iterable[Any],
     *,
-    budget: float = 40.0,
+    budget: float | None = None,
     depth: int = 4,
     full: bool = False,
     quiet: bool = False,
@@ -84,7 +84,7 @@ def probe(
 
 
 def _probed(
-    loader: Iterable[Any], *, budget: float, depth: int, full: bool, quiet: bool, reports: list[Report]
+    loader: Iterable[Any], *, budget: float | None, depth: int, full: bool, quiet: bool, reports: list[Report]
 ) -> Iterator[Any]:
     if not hasattr(type(loader), "__iter__"):
         raise UsageError(f"loader is {loader!r:.60}, expected a DataLoader or another iterable.")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -60,6 +60,7 @@ def cli() -> None:
 
     \b
     unstarve run train.py --epochs 3     diagnose the loop of an unmodified script
+    unstarve tune train.py               find the best loader settings by trying them
     unstarve demo                        the whole journey on a toy pipeline
     unstarve show FILE                   draw a stored recording again
     unstarve compare last~1 last         before and after: what changed, is it real
@@ -83,7 +84,10 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
 @click.option("--save", "save_path", metavar="PATH", help="Keep the recording, for `unstarve show` and `compare`.")
 @click.option(
-    "--budget", type=click.FloatRange(min=1), default=40.0, show_default=True, metavar="SECONDS", help="Time to spend."
+    "--budget",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Time to spend; by default 40 s, and up to 150 s where a step takes longer than 0.4 s.",
 )
 @click.option("--full", is_flag=True, help="Measure every rung, whatever the first rounds say.")
 @click.option("--depth", type=click.IntRange(min=0), default=4, show_default=True, help="Levels of calls to look into.")
@@ -107,7 +111,7 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_output_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
-    module: str | None, save_path: str | None, budget: float, full: bool, depth: int, loader: str | None,
+    module: str | None, save_path: str | None, budget: float | None, full: bool, depth: int, loader: str | None,
     simulate_step: float | None, no_history: bool, go_on: bool, patience: float, json_path: str | None,
     html_path: str | None, fail_above: float | None, quiet: bool, arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -139,6 +143,90 @@ def run(
     )  # fmt: skip
     ending = _execute(script, engine, progress)
     _conclude(engine, ending, output)
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON ('-' for stdout).")
+@click.option("--save", "save_path", metavar="PATH", help="Keep the recording.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Time to spend; by default 40 s, and up to 150 s where a step takes longer than 0.4 s.",
+)
+@click.option("--loader", metavar="N|NAME", help="The loader to tune, if the script has several.")
+@click.option(
+    "--simulate-step",
+    type=click.FloatRange(min=0),
+    metavar="MS",
+    help="Feed a simulated accelerator instead of the script's loop.",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=1),
+    default=180.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest wait for one batch.",
+)
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
+def tune(
+    module: str | None, json_path: str | None, save_path: str | None, budget: float | None, loader: str | None,
+    simulate_step: float | None, patience: float, quiet: bool, arguments: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Try other loader settings in the training loop of SCRIPT, and print the change that is worth making.
+
+    Numbers of workers, batches ordered ahead, delivery in any order, threads of the workers and pinning are tried in
+    the script's own loop, interleaved with its own settings. The script is stopped when the search is done.
+    """
+    output = Output(json=_absolute(json_path), html=None, save=_absolute(save_path), fail_above=None, quiet=quiet)
+    output.check()
+    script = _script(module, arguments)
+    _require_torch()
+    from unstarve.measure import tuner
+    from unstarve.measure.engine import Engine
+    from unstarve.measure.experiment import Options
+    from unstarve.render.live import Progress
+
+    progress = None if quiet else Progress()
+    engine = Engine(
+        Options(budget_s=budget),
+        command=shlex.join(["unstarve", "tune", *(["-m", module] if module else []), *arguments]),
+        loader=loader, patience_s=patience, on_progress=progress, simulate_step_ms=simulate_step,
+        program=tuner.program,
+    )  # fmt: skip
+    ending = _execute(script, engine, progress)
+    _conclude_tuning(engine, ending, output)
+
+
+def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
+    """Print what was found, or why nothing was, and leave with the contract's exit code."""
+    from unstarve import tuning
+    from unstarve.render.tuning import render
+
+    recording = engine.recording()
+    if output.save:
+        with _writing():
+            recording.save(output.save)
+    if ending.failed and not engine.is_finished:
+        click.echo("unstarve: the script failed; this is its own error, shown unchanged.", err=True)
+        _leave(SCRIPT_FAILED)
+    found = tuning.judge(recording)
+    if found is None:
+        if ending.interrupted:
+            click.echo("unstarve: interrupted.", err=True)
+            _leave(INTERRUPTED)
+        click.echo(f"unstarve: no verdict: {_why_none(engine, ending)}", err=True)
+        _leave(NO_VERDICT)
+    if output.json == "-":
+        click.echo(found.to_json())
+    else:
+        color = sys.stdout.isatty()
+        click.echo(render(found, width=_width(), color=color), nl=False, color=color)
+        _write_json(found.to_json(), output.json)
+    _leave(INTERRUPTED if ending.interrupted else VERDICT)
 
 
 def _absolute(path: str | None) -> str | None:
@@ -304,7 +392,7 @@ def _why_none(engine: Any, ending: _Ending) -> str:
         return f"there is no loader {engine.wanted_loader!r} with enough batches; the script iterated {names}."
     if engine.is_finished:  # by the budget: nothing else ends an experiment before the rungs are compared
         return (
-            f"the budget of {engine.options.budget_s:.0f} s was over after {engine.steps_total} steps, before the rungs "
+            f"the budget was over after {engine.steps_total} steps, before the rungs "
             "could be compared. Raise --budget, or use smaller batches for the diagnosis."
         )
     if engine.target is None:
@@ -380,7 +468,7 @@ def _gate(report: Report, output: Output) -> int:
     return GATE
 
 
-def _leave(code: int) -> None:
+def _leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(code)

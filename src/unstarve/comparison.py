@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from unstarve import estimate
-from unstarve.judge import _without_copies, judge
+from unstarve.judge import judge
+from unstarve.judge.evidence import without_copies
 from unstarve.recording import Block, Loader, Recording, Stage
 from unstarve.report import Caveat, Culprit, Estimate, Report, RungResult, Verdict
 
@@ -225,7 +226,7 @@ def compare(before: Recording, after: Recording) -> Comparison:
 
 
 def _run(recording: Recording) -> _Run:
-    blocks = tuple(_without_copies(block, recording) for block in recording.blocks)
+    blocks = tuple(without_copies(block, recording) for block in recording.blocks)
     return _Run(recording=recording, report=judge(recording), blocks=blocks)
 
 

@@ -26,6 +26,13 @@ LEAST_FREEDOM = 3.0
 """Degrees of freedom below which the scatter of steps within blocks is taken in."""
 
 
+PARTS = 6
+"""Parts of a block whose scatter stands for that of blocks, where there are too few of them."""
+
+UNKNOWN_VARIANCE = 0.2**2
+"""Variance of a block's log-rate, where nothing tells it."""
+
+
 def mean(figures: Sequence[float]) -> float:
     """Arithmetic mean; 0 of nothing."""
     return sum(figures) / len(figures) if figures else 0.0
@@ -144,12 +151,19 @@ def _within(members: Sequence[Block]) -> float:
 
 
 def _block_variance(block: Block) -> float:
+    """Variance of a block's log-rate by the scatter of its parts.
+
+    Single steps would not do: workers deliver in turns and a device's queue takes several launches at once, so that
+    steps of no time and steps of many times the mean alternate in a perfectly steady loop.
+    """
     periods = [wait + body for wait, body in zip(block.waits_ns, block.bodies_ns, strict=True)]
-    centre = mean(periods)
-    if len(periods) < 3 or centre <= 0:
-        return 0.04
-    variance = sum((item - centre) ** 2 for item in periods) / (len(periods) - 1)
-    return max(variance / centre**2 / len(periods), 0.02**2)
+    size = max(len(set(block.workers)), len(periods) // PARTS, 1)
+    parts = [sum(periods[start : start + size]) for start in range(0, len(periods) - size + 1, size)]
+    centre = mean(parts)
+    if len(parts) < 3 or centre <= 0:
+        return UNKNOWN_VARIANCE
+    variance = sum((item - centre) ** 2 for item in parts) / (len(parts) - 1)
+    return max(variance / centre**2 / len(parts), 0.02**2)
 
 
 def _interval(

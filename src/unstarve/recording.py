@@ -21,6 +21,34 @@ SCHEMA = "unstarve.recording/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Arguments of a `DataLoader` that change how batches are made, not what is in them."""
+
+    num_workers: int
+    """Worker processes."""
+    prefetch_factor: int = 2
+    """Batches ordered ahead for each worker; without workers it means nothing."""
+    in_order: bool = True
+    """Whether batches are handed out in the order of their indices."""
+    pin_memory: bool = False
+    """Whether batches are copied to page-locked memory."""
+    worker_threads: int | None = None
+    """Threads that torch and OpenCV may use in each worker; None for what the workers chose."""
+
+    def __str__(self) -> str:
+        parts = [f"{self.num_workers} worker{'' if self.num_workers == 1 else 's'}"]
+        if self.num_workers and self.prefetch_factor != 2:
+            parts.append(f"prefetch {self.prefetch_factor}")
+        if not self.in_order:
+            parts.append("any order")
+        if self.pin_memory:
+            parts.append("pinned")
+        if self.worker_threads is not None:
+            parts.append(f"{self.worker_threads} thread{'' if self.worker_threads == 1 else 's'} each")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """One configuration of the pipeline: which stages are served from cache instead of run."""
 
@@ -34,6 +62,8 @@ class Rung:
     """Stage whose output is the first that is served from cache; None where no stage is."""
     order: int = 0
     """Position in the ladder, 0 for the earliest served from the device; -1 for rungs beside the ladder."""
+    settings: Settings | None = None
+    """The loader's settings under a rung that tries others than the script's."""
 
     @property
     def rank(self) -> tuple[bool, int]:
@@ -169,6 +199,16 @@ class Loader:
     kind: str = "map"
     """`map`, `iterable` or `other` (not a DataLoader)."""
 
+    @property
+    def settings(self) -> Settings:
+        """What the script chose of what could be chosen otherwise."""
+        return Settings(
+            num_workers=self.num_workers,
+            prefetch_factor=self.prefetch_factor,
+            in_order=self.in_order,
+            pin_memory=self.pin_memory,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLine:
@@ -184,6 +224,8 @@ class BodyLine:
     """Share of the body's wall time in which the thread was on a core there."""
     is_torch: bool = False
     """Whether torch was computing for most of that time."""
+    syncs: float = 0.0
+    """How often the line waited for the device in a step, where the device can tell; such waits spin on a core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +260,8 @@ class Recording:
     """Iterators, in order of creation."""
     body: tuple[BodyLine, ...] = ()
     """Lines of the loop body that take a good part of it."""
+    device_busy: float | None = None
+    """Share of a step fed from the device in which the device computed or copied, where it can tell."""
     worker_environment: dict[str, Any] = field(default_factory=dict)
     """Affinity and thread counts that the workers reported."""
     natural_period_ns: int = 0

@@ -184,6 +184,16 @@ def _fewer_workers(recording: Recording, report: Report, culprit: Culprit) -> Re
 def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "step-host":
         return None
+    if culprit.resource == "device":
+        return Remedy(
+            id="fewer-waits",
+            advice=(
+                "Wait for the device less often: keep losses and metrics as tensors on it, and read them (`.item()`, "
+                "`.cpu()`, `print`) once in many steps, so that the host can launch the next step meanwhile."
+            ),
+            predicted_gain=culprit.gain,
+            about=culprit.stage,
+        )
     return Remedy(
         id="leaner-body",
         advice=(

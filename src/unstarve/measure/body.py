@@ -51,7 +51,7 @@ class BodySampler:
             time.sleep(INTERVAL_S)
             frame = sys._current_frames().get(self._target)
             now, used = time.perf_counter_ns(), time.clock_gettime_ns(clock)
-            place = _user_line(frame)
+            place = user_line(frame)
             if place is not None:
                 self._wall_ns[place] += now - wall
                 self._cpu_ns[place] += used - cpu
@@ -87,7 +87,7 @@ class BodySampler:
         )
 
 
-def _user_line(frame: FrameType | None) -> tuple[str, int] | None:
+def user_line(frame: FrameType | None) -> tuple[str, int] | None:
     """The innermost line that is the user's; None while the loop's thread is in our own code."""
     if frame is not None and is_package_file(frame.f_code.co_filename):
         return None

@@ -20,14 +20,14 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from unstarve import errors, simulate
-from unstarve.measure import device, environment, experiment, values
+from unstarve.measure import cuda, device, environment, experiment, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length
 from unstarve.measure.runtime import is_library
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
-from unstarve.recording import Block, BodyLine, Loader, Note, Recording, Rung, Stage, Start
+from unstarve.recording import Block, BodyLine, Loader, Note, Recording, Rung, Settings, Stage, Start
 from unstarve.script import is_package_file
 
 TARGET_AFTER = 2
@@ -41,6 +41,12 @@ ANEW_STARTS = 12
 
 LENT_BATCHES = 24
 """First batches of the target that are looked at again after their step: does the loop write into them?"""
+
+MOST_WORKERS = 64
+"""Worker processes that are tried at most."""
+
+AHEAD = 5
+"""Batches that a worker may have ready or in the making, with the largest prefetch factor that is tried."""
 
 HOST_BATCHES = 4
 """Batches kept on the host and on the device: more than one, since shapes and values vary."""
@@ -89,13 +95,16 @@ class Watched:
 class Session:
     """One loader of the script, with its workers and its account."""
 
-    def __init__(self, loader: Any, facts: Loader, board: Switchboard, length: int | None) -> None:
+    def __init__(self, loader: Any, facts: Loader, length: int | None) -> None:
         self.loader = loader
         self.facts = facts
-        self.board = board
         self.length = length
+        self.boards: dict[Settings | None, Switchboard] = {}
         self.fleet: Fleet | None = None
-        self.fleet_number = 0
+        self.resting: dict[Settings | None, Fleet] = {}
+        self.refused: set[Settings | None] = set()
+        self.fleets_made = 0
+        self.make_iterator: Callable[[Any], Any] = iter
         self.iterator: Iterator[Any] | None = None
         self.current: Watched | None = None
         self.starts: list[Start] = []
@@ -137,6 +146,8 @@ class Engine:
         passive: clock only, serve nothing from cache.
         simulate_step_ms: pull the loader against a simulated accelerator with this step, instead of the script's loop.
         on_progress: told what is happening and what was measured so far.
+        clock_ns: nanoseconds from any origin.
+        program: what to try on the loader that is diagnosed.
     """
 
     def __init__(
@@ -151,6 +162,7 @@ class Engine:
         simulate_step_ms: float | None = None,
         on_progress: Callable[[Engine, str], None] | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
+        program: Callable[[experiment.Bench, Options], experiment.Program] = experiment.program,
     ) -> None:
         self.options = options or Options()
         self._command = command
@@ -167,6 +179,7 @@ class Engine:
         self._loop_began_ns = 0
         self._sessions: dict[int, Session] = {}
         self.target: Session | None = None
+        self._make_program = program
         self._program: experiment.Program | None = None
         self._ended_ns = 0
         self.is_finished = False
@@ -186,6 +199,7 @@ class Engine:
         self._given: Give | None = None
         self._made: dict[int, str] = {}
         self._body: tuple[BodyLine, ...] = ()
+        self._device_busy: float | None = None
         self._worker_environment: dict[str, Any] = {}
         self._natural_periods: list[int] = []
         self._is_disturbed = False
@@ -245,7 +259,7 @@ class Engine:
         if found is None:
             length = epoch_length(loader) if isinstance(loader, DataLoader) else None
             facts = _describe(loader, len(self.loaders), length, self._made.get(id(loader)))
-            found = Session(loader, facts, Switchboard(), length)
+            found = Session(loader, facts, length)
             self._sessions[id(loader)] = found
         return found
 
@@ -265,30 +279,68 @@ class Engine:
         return None
 
     def _start_fleet(self, session: Session, make_iterator: Callable[[Any], Any]) -> None:
+        session.make_iterator = make_iterator
         if not isinstance(session.loader, DataLoader):
             session.iterator = make_iterator(session.loader)
             return
-        if session.fleet is not None and session.fleet.is_endless:
+        fleet = session.fleet
+        if fleet is not None and fleet.is_endless:
             session.is_natural = session.is_natural and not self._is_costly(session)
-            if not session.is_natural:
+            if not session.is_natural or fleet.settings is not None:
                 return
-        if session.fleet is not None and not session.fleet.is_persistent:
-            session.fleet.close()
+        if fleet is not None and not fleet.is_persistent:
+            fleet.close()
             session.fleet = None
         if session.fleet is None:
-            session.fleet = Fleet(
-                session.loader, make_iterator, board=session.board, patience_s=self._patience_s,
-                can_repeat=session.length is not None,
-            )  # fmt: skip
-            session.fleet_number += 1
-            if session is self.target and not self.options.only_baseline:
-                session.fleet.repeat()
-            session.fleet.start()
+            session.fleet = self._new_fleet(session, fleet.settings if fleet is not None else None)
         elif not session.fleet.is_endless:
             session.fleet.start()
         # One fleet serves all later epochs once two natural starts have been clocked.
         if session.fleet.is_endless and len(session.starts) >= 1:
             session.is_natural = False
+
+    def _new_fleet(self, session: Session, settings: Settings | None) -> Fleet:
+        session.fleets_made += 1
+        fleet = Fleet(
+            session.loader, session.make_iterator, board=session.boards.setdefault(settings, Switchboard()),
+            patience_s=self._patience_s, can_repeat=session.length is not None, number=session.fleets_made,
+            settings=settings,
+        )  # fmt: skip
+        if session is self.target and not self.options.only_baseline:
+            fleet.repeat()
+        fleet.start()
+        return fleet
+
+    def use(self, session: Session, settings: Settings | None) -> bool:
+        """Let batches come from workers with these settings, which start if need be; the others rest meanwhile.
+
+        Returns whether they do: settings under which workers could not start or make a batch are not tried again.
+        """
+        current = session.fleet
+        if settings in session.refused:
+            return False
+        if current is None or current.settings == settings:
+            return True
+        current.issue({"mode": "idle"})
+        session.resting[current.settings] = current
+        try:
+            session.fleet = session.resting.pop(settings, None) or self._new_fleet(session, settings)
+        except (OSError, RuntimeError, ValueError) as error:
+            session.fleet = session.resting.pop(None)
+            self._refuse(session, settings, error)
+            return False
+        return True
+
+    def _refuse(self, session: Session, settings: Settings | None, error: Exception) -> None:
+        session.refused.add(settings)
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        self.note(Note(id="trial-failed", sentence=f"The trial of {settings} was given up: {reason[0]}"))
+
+    def dismiss(self, session: Session, settings: Settings) -> None:
+        """End workers that rest and are not needed any more."""
+        fleet = session.resting.pop(settings, None)
+        if fleet is not None:
+            fleet.close()
 
     def _is_always_anew(self, session: Session) -> bool:
         """Whether the loop makes a new iterator for every batch: then there is no steady state to measure."""
@@ -298,7 +350,9 @@ class Engine:
     def _is_costly(self, session: Session) -> bool:
         """Whether starting the workers once more would eat up the budget; then one natural start must do."""
         first = session.starts[0] if session.starts else None
-        return first is not None and first.construct_ns + first.first_wait_ns > 0.1e9 * self.options.budget_s
+        return first is not None and first.construct_ns + first.first_wait_ns > 0.1e9 * (
+            self.options.budget_s or experiment.DEFAULT_BUDGET_S
+        )
 
     def _close_iterator(self, session: Session, now: int) -> None:
         if session.current is None or session.created_ns == 0:
@@ -386,10 +440,24 @@ class Engine:
         return batch, telemetry
 
     def _pull(self, session: Session) -> tuple[Any, Telemetry | None]:
+        if session.fleet is not None and session.fleet.settings is not None:
+            return self._pull_on_trial(session, session.fleet)
         if session.fleet is not None:
             return session.fleet.pull()
         assert session.iterator is not None
         return next(session.iterator), None
+
+    def _pull_on_trial(self, session: Session, fleet: Fleet) -> tuple[Any, Telemetry | None]:
+        """A batch from workers that are only tried; where they fail, the script's own step in."""
+        try:
+            return fleet.pull()
+        except (StopIteration, errors.Stalled):
+            raise
+        except Exception as error:
+            self.use(session, None)
+            self._refuse(session, fleet.settings, error)
+            session.resting.pop(fleet.settings).close()
+            return self._pull(session)
 
     def _account(self, session: Session, asked: int, delivered: int, telemetry: Telemetry | None) -> None:
         wait = delivered - asked
@@ -409,8 +477,6 @@ class Engine:
             return None
         body = now - pending.delivered_ns
         self._check_lent(pending)
-        if self._program is None and pending.is_whole and session.delivered > 1:
-            self._natural_periods.append(pending.wait_ns + body)
         return Step(
             pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
         )
@@ -453,25 +519,26 @@ class Engine:
             session.pending = None
             if session.fleet is not None and not self.options.only_baseline:
                 session.fleet.repeat()
-            self._program = experiment.program(_Bench(self, session), self.options)
+            self._program = self._make_program(_Bench(self, session), self.options)
 
     def _finish(self) -> None:
         self.is_finished = True
         self._ended_ns = self.clock_ns()
         self.serving = "loader"
         if self.target is not None and self.target.fleet is not None:
-            self._last_generation = self.target.board.write({"mode": "run"})
+            self.use(self.target, None)
+            self._last_generation = self.target.fleet.issue({"mode": "run"})
         if self._stop:
             self.close()
 
     # Cached batches ------------------------------------------------------------------------------
 
-    def collect_batches(self, session: Session) -> int:
+    def collect_batches(self, session: Session, count: int) -> int:
         """Keep a few real batches, taken beside the loop, on the host and on the device."""
         limit = environment.memory_bytes() // 16
         total = 0
-        generation = session.board.write({"mode": "run"}) if session.fleet is not None else 0
-        for _ in range(HOST_BATCHES):
+        generation = session.fleet.issue({"mode": "run"}) if session.fleet is not None else 0
+        for _ in range(count):
             batch, telemetry = self._pull(session)
             is_endless = session.fleet is not None and session.fleet.is_endless
             while is_endless and telemetry is not None and telemetry.generation != generation:
@@ -578,8 +645,9 @@ class Engine:
             stages=self._stages,
             starts=tuple(sorted(starts, key=lambda start: start.created_ns)),
             body=self._body,
+            device_busy=self._device_busy,
             worker_environment=self._worker_environment,
-            natural_period_ns=int(statistics.median(self._natural_periods)) if self._natural_periods else 0,
+            natural_period_ns=self._natural_period_ns(),
             steps_total=self.steps_total,
             span_ns=now - self._began_ns,
             loop_ns=now - self._loop_began_ns if self._loop_began_ns else 0,
@@ -587,6 +655,15 @@ class Engine:
             notes=tuple(self._notes.values()),
             environment=environment.describe(self._device.name if self._device is not None else None),
         )
+
+    def _natural_period_ns(self) -> int:
+        """Mean time of an untouched step, over whole turns of the workers: a turn's batches may arrive all at once."""
+        workers = max(1, self.target.facts.num_workers) if self.target is not None else 1
+        periods = self._natural_periods
+        if not periods:
+            return 0
+        turns = periods[len(periods) % workers :] if len(periods) >= workers else periods
+        return int(statistics.mean(turns))
 
     def _all_starts(self, session: Session, now: int) -> list[Start]:
         return session.starts + ([self._start_of(session, now)] if session.delivered else [])
@@ -599,6 +676,10 @@ class Engine:
     def set_body(self, lines: Sequence[BodyLine]) -> None:
         """Take note of the expensive lines of the loop body."""
         self._body = tuple(lines)
+
+    def set_device_busy(self, fraction: float) -> None:
+        """Take note of how much of a fed step the device computes."""
+        self._device_busy = fraction
 
     def set_worker_environment(self, facts: dict[str, Any]) -> None:
         """Take note of what the workers reported of themselves."""
@@ -615,9 +696,11 @@ class Engine:
     def close(self) -> None:
         """End all workers; nothing is left running."""
         for session in self._sessions.values():
-            if session.fleet is not None:
-                session.fleet.close()
-                session.fleet = None
+            for fleet in (session.fleet, *session.resting.values()):
+                if fleet is not None:
+                    fleet.close()
+            session.fleet = None
+            session.resting.clear()
         self._host, self._on_device = [], []
 
 
@@ -627,10 +710,10 @@ class _Bench:
     def __init__(self, engine: Engine, session: Session) -> None:
         self._engine = engine
         self._session = session
-        self.workers = session.facts.num_workers
+        self.settings = session.facts.settings
         self.has_fleet = session.fleet is not None
         self.epoch_length = session.length
-        self.pool_bytes = environment.memory_bytes() // 12 // max(1, self.workers)
+        self.pool_bytes = environment.memory_bytes() // 12 // max(1, session.facts.num_workers)
         collate = getattr(session.loader, "collate_fn", None)
         self.collate_name, self.collate_source = _describe_function(collate)
         self.threads = torch.get_num_threads()
@@ -641,16 +724,25 @@ class _Bench:
         self.note = engine.note
         self.natural = engine.note_natural
         self.body = engine.set_body
+        self.device_busy = engine.set_device_busy
         self.worker_environment = engine.set_worker_environment
+        self.cores = environment.cores_available()
+        self.can_reorder = hasattr(session.loader, "in_order")
+        self.can_pin = torch.cuda.is_available()
         self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.body_sampler = BodySampler
         self.block = engine.add_block
         self.progress = engine.progress
 
     @property
+    def workers(self) -> int:
+        """Worker processes that make the batches at present."""
+        return self._session.fleet.workers if self._session.fleet is not None else self._session.facts.num_workers
+
+    @property
     def fleet(self) -> int:
         """Number of the present workers; it changes when others take their place."""
-        return self._session.fleet_number
+        return self._session.fleet.number if self._session.fleet is not None else 0
 
     @property
     def has_device(self) -> bool:
@@ -673,7 +765,31 @@ class _Bench:
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers."""
-        return self._session.board.write(order)
+        assert self._session.fleet is not None
+        return self._session.fleet.issue(order)
+
+    def use(self, settings: Settings | None) -> bool:
+        """Let batches come from workers with these settings, None for the script's own; whether that can be had."""
+        return self._engine.use(self._session, settings)
+
+    @property
+    def most_workers(self) -> int:
+        """Worker processes that may be tried: cores and memory for the batches that they have ready are limited."""
+        batch = max((values.size_bytes(batch) for batch in self._engine._host), default=1)
+        room = environment.shared_memory_bytes() // (2 * AHEAD * max(1, batch))
+        return int(max(self.settings.num_workers, min(MOST_WORKERS, 4 * self.cores, room)))
+
+    def dismiss(self, settings: Settings) -> None:
+        """End workers that were only tried."""
+        self._engine.dismiss(self._session, settings)
+
+    def sync_watch(self) -> cuda.SyncWatch | None:
+        """What counts the loop's waits for the device, where there is such a thing."""
+        return cuda.SyncWatch() if cuda.is_in_use() else None
+
+    def device_profile(self) -> cuda.DeviceProfile | None:
+        """What records when the device computes, where there is such a thing and nobody else is recording."""
+        return cuda.DeviceProfile() if cuda.is_in_use() and not cuda.is_profiled() else None
 
     def limit_threads(self, count: int | None) -> None:
         """Let torch compute on so many threads in this process; None for as many as the script chose."""
@@ -681,9 +797,10 @@ class _Bench:
         if torch.get_num_threads() != wanted:
             torch.set_num_threads(wanted)
 
-    def collect_batches(self) -> int:
-        """Keep some batches on the host and the device."""
-        return self._engine.collect_batches(self._session)
+    def collect_batches(self, *, fewest: bool) -> int:
+        """Keep some batches on the host and the device; only as many as arrive together if `fewest`."""
+        count = min(HOST_BATCHES, max(2, self.workers)) if fewest else HOST_BATCHES
+        return self._engine.collect_batches(self._session, count)
 
 
 def _duplicate(leaf: Any) -> Any:

@@ -58,3 +58,12 @@ def _cgroup_quota() -> float | None:
 def memory_bytes() -> int:
     """Memory that can be used without swapping."""
     return int(psutil.virtual_memory().available)
+
+
+def shared_memory_bytes() -> int:
+    """Shared memory that is free for batches on their way from workers; all free memory where it is not limited."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except (OSError, AttributeError):  # not Linux
+        return memory_bytes()
+    return min(memory_bytes(), found.f_bavail * found.f_frsize)

@@ -7,18 +7,20 @@ device. So it can be tested with a scripted bench.
 
 from __future__ import annotations
 
+import linecache
 import math
 import random
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from unstarve import estimate
 from unstarve.measure import plan
 from unstarve.measure.body import BodySampler
+from unstarve.measure.cuda import DeviceProfile, SyncWatch
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
-from unstarve.recording import Block, BodyLine, Note, Rung, Stage
+from unstarve.recording import Block, BodyLine, Note, Rung, Settings, Stage
 
 NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
 RAW = Rung(id="raw", label="raw sample cached", kind="cut", order=80)
@@ -39,6 +41,24 @@ FIRST_STEPS = 6
 MOST_STEPS = 120
 """Steps of a block at most: a fast loop must not run out of data before the rungs are compared."""
 
+SLOW_S = 0.5
+"""Workers that need longer than this for a batch are looked into beside the loop, which gets cached batches meanwhile."""
+
+DEFAULT_BUDGET_S = 40.0
+"""Wall time for the experiment where the user sets none and steps are quick."""
+
+LONGEST_BUDGET_S = 150.0
+"""Wall time at most where the user sets none."""
+
+WATCH_PATIENCE_S = 5.0
+"""Workers that have not reported what they saw after so long, and after several batches each, are not waited for."""
+
+STEPS_NEEDED = 100
+"""Untouched steps in whose time an experiment can be expected to reach a verdict."""
+
+_FIRST = (HOST.id, NONE.id, DEVICE.id)
+"""Rungs that a verdict cannot do without; a loop that cannot take device batches fails only when there is one."""
+
 Program = Generator["Give", "Step | None", None]
 
 
@@ -46,8 +66,8 @@ Program = Generator["Give", "Step | None", None]
 class Options:
     """How far to go."""
 
-    budget_s: float = 40.0
-    """Wall time for the whole experiment, from its first step."""
+    budget_s: float | None = None
+    """Wall time for the whole experiment, from its first step; None for one that suits the loop's speed."""
     depth: int = 4
     """Levels of calls to go into, below the dataset and its containers."""
     full: bool = False
@@ -87,16 +107,21 @@ class Step(NamedTuple):
 class Bench(Protocol):
     """What the program works on."""
 
-    workers: int
+    settings: Settings
     has_fleet: bool
     threads: int
     epoch_length: int | None
     pool_bytes: int
     affinity: list[int]
+    cores: float
+    can_reorder: bool
+    can_pin: bool
     dataset_name: str
     collate_name: str
     collate_source: str | None
 
+    @property
+    def workers(self) -> int: ...
     @property
     def fleet(self) -> int: ...
     @property
@@ -107,7 +132,11 @@ class Bench(Protocol):
     def cpu_ns(self) -> int: ...
     def synchronize(self) -> None: ...
     def issue(self, order: dict[str, Any]) -> int: ...
-    def collect_batches(self) -> int: ...
+    @property
+    def most_workers(self) -> int: ...
+    def use(self, settings: Settings | None) -> bool: ...
+    def dismiss(self, settings: Settings) -> None: ...
+    def collect_batches(self, *, fewest: bool) -> int: ...
     def limit_threads(self, count: int | None) -> None: ...
     def block(self, block: Block) -> None: ...
     def rungs(self, rungs: Sequence[Rung]) -> None: ...
@@ -117,15 +146,20 @@ class Bench(Protocol):
     def body(self, lines: Sequence[BodyLine]) -> None: ...
     def worker_environment(self, facts: dict[str, Any]) -> None: ...
     def body_sampler(self) -> BodySampler: ...
+    def sync_watch(self) -> SyncWatch | None: ...
+    def device_profile(self) -> DeviceProfile | None: ...
+    def device_busy(self, fraction: float) -> None: ...
     def progress(self, text: str) -> None: ...
 
 
 def program(bench: Bench, options: Options) -> Program:
     """The whole experiment on one loop."""
-    return _Experiment(bench, options).run()
+    return Experiment(bench, options).run()
 
 
-class _Experiment:
+class Experiment:
+    """Blocks under rungs, and how they come about; what to measure is up to `run`, or to another program."""
+
     def __init__(self, bench: Bench, options: Options) -> None:
         self._bench = bench
         self._options = options
@@ -134,6 +168,7 @@ class _Experiment:
         self._generation = 0
         self._pass = 0
         self._period_ns = 0.0
+        self.budget_s = options.budget_s or DEFAULT_BUDGET_S
         self._blocks: list[Block] = []
         self._rungs: dict[str, tuple[Rung, str, dict[str, Any]]] = {}
         self._findings: list[Findings] = []
@@ -148,20 +183,21 @@ class _Experiment:
     # The programme -------------------------------------------------------------------------------
 
     def run(self) -> Program:
-        yield from self._warm_up()
+        yield from self.warm_up()
         if self._options.only_baseline:
             while True:
                 yield from self._give("loader")
+        self._bench.collect_batches(fewest=self._is_slow)
         if self._bench.has_fleet:
             self._bench.progress("looking into the workers")
             yield from self._look()
             self._choose_cuts()
             yield from self._fill()
-        self._bench.collect_batches()
         self._make_coarse_rungs()
         yield from self._rounds()
 
-    def _warm_up(self) -> Program:
+    def warm_up(self) -> Program:
+        """Some untouched steps, for the loop's speed; everything else follows from it."""
         self._bench.progress("warming up")
         count = max(4, 2 * max(1, self._bench.workers))
         began = self._bench.clock_ns()
@@ -171,9 +207,18 @@ class _Experiment:
             step = yield from self._give("loader")
             if position >= self._bench.workers:
                 self._bench.natural(step)
-            if self._elapsed_s() > 0.25 * self._options.budget_s and position >= 2:
+            if position > self._bench.workers and self.elapsed_s() > 0.1 * self.budget_s:
                 break
-        self._period_ns = (self._bench.clock_ns() - began) / max(1, count - count // 2)
+        measured = position + 1 - count // 2
+        self._period_ns = (self._bench.clock_ns() - began) / (measured if measured > 0 else position + 1)
+        if self._options.budget_s is None:
+            wanted = STEPS_NEEDED * self._period_ns / 1e9
+            self.budget_s = min(max(DEFAULT_BUDGET_S, wanted), LONGEST_BUDGET_S)
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether a worker needs so long for a batch that whole batches are not to be wasted."""
+        return self._period_ns * max(1, self._bench.workers) > SLOW_S * 1e9
 
     def _give(self, source: str) -> Generator[Give, Step | None, Step]:
         step = yield Give(source, self._generation)
@@ -182,7 +227,8 @@ class _Experiment:
             self._findings.append(step.telemetry.findings)
         return step
 
-    def _elapsed_s(self) -> float:
+    def elapsed_s(self) -> float:
+        """Time since the experiment began."""
         return (self._bench.clock_ns() - self._began_ns) / 1e9
 
     # Watching ------------------------------------------------------------------------------------
@@ -193,7 +239,7 @@ class _Experiment:
             yield from self._watch(samples=6, skip=2 if level == 0 else 0, limit=0, wanted=[])
             costs = self._costs()
             sample_ns = self._sample_ns()
-            if level == self._options.depth or self._elapsed_s() > 0.3 * self._options.budget_s:
+            if level == self._options.depth or self.elapsed_s() > 0.4 * self.budget_s:
                 break
             new = plan.to_open(costs, self._opened, sample_ns, self._options.depth) if costs else []
             new += self._to_open_in_collate()
@@ -208,32 +254,34 @@ class _Experiment:
     ) -> Program:
         self._pass += 1
         first = len(self._findings)
+        is_aside = self._is_slow and self._bench.has_batches and self._bench.workers > 0
         self._issue(
             {
                 "mode": "watch", "pass": self._pass, "samples": samples, "skip": skip, "limit": limit,
                 "limit_bytes": limit_bytes, "opened": self._opened, "wanted": list(wanted),
+                "aside": is_aside,
             }
         )  # fmt: skip
+        began = self._bench.clock_ns()
         most = 3 * max(1, self._bench.workers) + 16
-        for _ in range(most):
-            step = yield from self._give("loader")
-            reported = len(self._findings) - first
-            if reported >= max(1, self._bench.workers) or (reported and limit == 0 and self._is_slow()):
+        for position in range(100 * most):
+            yield from self._give("loader")
+            if len(self._findings) - first >= max(1, self._bench.workers):
                 break
-            del step
+            is_late = self._bench.clock_ns() - began > WATCH_PATIENCE_S * 1e9
+            if position + 1 >= most and (is_late or not is_aside):
+                break
         self._fleet_findings = self._findings[first:]
 
-    def _is_slow(self) -> bool:
-        return self._period_ns * max(1, self._bench.workers) > 3e9
-
     def _costs(self, *, of_collate: bool = False) -> dict[Address, Any]:
-        """Costs of the last pass by address; those inside the collate function without their first number."""
+        """Costs by address, of all passes so far; those inside the collate function without their first number."""
         first = 1 if of_collate else 0
-        parts = [
-            {a[first:]: cost for a, cost in findings.costs.items() if (a[0] == COLLATE) is of_collate}
-            for findings in self._findings
-        ]
-        return plan.merge([part for part in parts if part][-max(1, self._bench.workers) :])
+        passes: dict[int, list[dict[Address, Any]]] = {}
+        for findings in self._findings:
+            part = {a[first:]: cost for a, cost in findings.costs.items() if (a[0] == COLLATE) is of_collate}
+            if part:
+                passes.setdefault(findings.number, []).append(part)
+        return plan.unperturbed([plan.merge(parts) for _, parts in sorted(passes.items())])
 
     def _to_open_in_collate(self) -> list[Address]:
         if self._collate_share() < 0.1:
@@ -277,6 +325,12 @@ class _Experiment:
         if self._bench.workers:
             stages.append(plan.fixed_stage("ipc", "transport from the workers"))
         return stages
+
+    def ask_workers(self) -> Generator[Give, Step | None, int]:
+        """The most threads that a library uses in one of the workers; 1 where nobody can be asked."""
+        if self._bench.has_fleet and self._bench.workers:
+            yield from self._watch(samples=1, skip=0, limit=0, wanted=[])
+        return max((_threads(findings.environment) for findings in self._findings), default=1)
 
     # Filling -------------------------------------------------------------------------------------
 
@@ -323,17 +377,17 @@ class _Experiment:
     # Rungs ---------------------------------------------------------------------------------------
 
     def _make_coarse_rungs(self) -> None:
-        self._add(NONE, "loader", {"mode": "run"})
+        self.add(NONE, "loader", {"mode": "run"})
         if self._bench.has_fleet:
             if "raw" in self._addresses:
-                self._add(RAW, "loader", {"mode": "cut", "address": self._addresses["raw"]})
-            self._add(SAMPLES, "loader", {"mode": "samples"})
+                self.add(RAW, "loader", {"mode": "cut", "address": self._addresses["raw"]})
+            self.add(SAMPLES, "loader", {"mode": "samples"})
             if self._bench.workers:
-                self._add(COLLATED, "loader", {"mode": "collated"})
+                self.add(COLLATED, "loader", {"mode": "collated"})
         if self._bench.has_batches:
-            self._add(HOST, "host", {})
+            self.add(HOST, "host", {})
             if self._bench.has_device:
-                self._add(DEVICE, "device", {})
+                self.add(DEVICE, "device", {})
         if self._options.full:
             self._add_fine_rungs(all_cuts=True)
 
@@ -346,7 +400,7 @@ class _Experiment:
         ]
         top = [node for node in plan.suspects(self._nodes, 3) if node.stage.id in self._addresses]
         for node in top:
-            self._add(
+            self.add(
                 plan.knockout_rung(node.stage),
                 "loader",
                 {"mode": "knockout", "address": self._addresses[node.stage.id]},
@@ -357,12 +411,23 @@ class _Experiment:
             if all_cuts or position in near:
                 address = self._addresses[node.stage.id]
                 if address != self._addresses.get("raw"):
-                    self._add(plan.cut_rung(node, 79 - position), "loader", {"mode": "cut", "address": address})
+                    self.add(plan.cut_rung(node, 79 - position), "loader", {"mode": "cut", "address": address})
 
-    def _add(self, rung: Rung, source: str, order: dict[str, Any]) -> None:
+    def add(self, rung: Rung, source: str, order: dict[str, Any]) -> None:
+        """Plan a rung: where its batches come from, and what the workers are told."""
         if rung.id not in self._failed and rung.id not in self._rungs:
             self._rungs[rung.id] = (rung, source, order)
-            self._bench.rungs([item[0] for item in self._rungs.values()])
+            self._bench.rungs(self.planned)
+
+    @property
+    def planned(self) -> list[Rung]:
+        """Rungs on the plan."""
+        return [rung for rung, _, _ in self._rungs.values()]
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Blocks measured so far."""
+        return self._blocks
 
     # Rounds --------------------------------------------------------------------------------------
 
@@ -370,13 +435,12 @@ class _Experiment:
         for number in range(self._options.max_rounds):
             names = list(self._rungs)
             self._random.shuffle(names)
-            if number == 0 and DEVICE.id in names:  # a loop that cannot take device batches should fail last
-                names.remove(DEVICE.id)
-                names.append(DEVICE.id)
+            if number == 0:  # what a verdict cannot do without comes first, in case the budget ends here
+                names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
             for name in names:
                 if self._is_out_of_time(number):
                     return
-                yield from self._block(name, number)
+                yield from self.block(name, number)
             if number == 0:
                 yield from self._sample_body()
             self._refine(number)
@@ -384,26 +448,54 @@ class _Experiment:
                 return
 
     def _sample_body(self) -> Program:
-        """See which lines of the loop body take its time, over some unmeasured steps from cache."""
+        """See which lines of the loop body take its time and wait for the device, over unmeasured steps from cache."""
         if HOST.id not in self._rungs:
             return
         source = "device" if DEVICE.id in self._rungs else "host"
-        sampler = self._bench.body_sampler()
+        sampler, watch = self._bench.body_sampler(), self._bench.sync_watch()
         began = self._bench.clock_ns()
+        if watch is not None:
+            watch.start()
         sampler.start()
+        steps = 0
         try:
-            for _ in range(400):
+            while steps < 400 and (steps < 2 or self._bench.clock_ns() - began < 0.5e9):
                 yield from self._give(source)
-                if self._bench.clock_ns() - began > 0.5e9:
-                    break
+                steps += 1
         finally:
             lines = sampler.stop()
-        self._body_lines = lines
-        self._bench.body(lines)
+            if watch is not None:
+                watch.stop()
+        self._body_lines = with_syncs(lines, watch.places if watch is not None else {}, max(1, steps))
+        self._bench.body(self._body_lines)
+        if source == "device":
+            yield from self._profile_device()
+
+    def _profile_device(self) -> Program:
+        """See how much of a step fed from the device the device computes."""
+        profile = self._bench.device_profile()
+        if profile is None:
+            return
+        yield from self._give("device")
+        self._bench.synchronize()
+        profile.start()
+        began = self._bench.clock_ns()
+        steps = 0
+        try:
+            while steps < 50 and (steps < 2 or self._bench.clock_ns() - began < 0.3e9):
+                yield from self._give("device")
+                steps += 1
+        finally:
+            self._bench.synchronize()
+            span_s = (self._bench.clock_ns() - began) / 1e9
+            busy_s = profile.stop()
+        if busy_s > 0:
+            self._bench.device_busy(min(1.0, busy_s / span_s))
 
     def _is_out_of_time(self, number: int) -> bool:
-        grace = 1.5 if number == 0 else 1.0
-        return self._elapsed_s() > grace * self._options.budget_s
+        is_open = not {HOST.id, NONE.id} <= {block.rung for block in self._blocks}
+        grace = 4.0 if is_open else 1.5 if number == 0 else 1.0
+        return self.elapsed_s() > grace * self.budget_s
 
     def _refine(self, number: int) -> None:
         """After the first two rounds: add the rungs that the contrasts call for."""
@@ -416,33 +508,33 @@ class _Experiment:
         self._add_worker_trials()
         computes = any(line.is_torch and line.cpu_fraction > 0.1 for line in self._body_lines)
         if self._bench.threads > 1 and computes and self._bench.workers:
-            self._add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
+            self.add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
         if ratio(SAMPLES.id, NONE.id) > 1.03:
             self._add_fine_rungs(all_cuts=False)
         if not self._bench.workers:
             if ratio(HOST.id, SAMPLES.id) > 1.03:
-                self._add(NO_COLLATE, "loader", {"mode": "uncollated"})
+                self.add(NO_COLLATE, "loader", {"mode": "uncollated"})
             return
         if ratio(COLLATED.id, SAMPLES.id) > 1.03 or self._collate_share() > 0.1:
-            self._add(NO_COLLATE, "loader", {"mode": "uncollated"})
+            self.add(NO_COLLATE, "loader", {"mode": "uncollated"})
         if ratio(HOST.id, COLLATED.id) > 1.05 or self._body_ns(NONE.id) > 1.1 * self._body_ns(HOST.id):
-            self._add(NO_TRANSPORT, "loader", {"mode": "token"})
-            self._add(NO_LOADING, "loader", {"mode": "idle"})
+            self.add(NO_TRANSPORT, "loader", {"mode": "token"})
+            self.add(NO_LOADING, "loader", {"mode": "idle"})
 
     def _add_worker_trials(self) -> None:
         """Try what the workers reported of themselves: threads that fight for cores, a narrowed affinity mask."""
         facts = [findings.environment for findings in self._findings]
         if not facts or not self._bench.workers:
             return
-        threads = max(max(found.get("torch_threads", 1), found.get("opencv_threads", 1)) for found in facts)
+        threads = max(_threads(found) for found in facts)
         affinity = min(found.get("affinity") or len(self._bench.affinity) for found in facts)
         self._bench.worker_environment(
             {"threads": threads, "affinity": affinity, "main_affinity": len(self._bench.affinity)}
         )
         if threads > 1:
-            self._add(WORKER_THREADS, "loader", {"mode": "run", "worker_threads": 1})
+            self.add(WORKER_THREADS, "loader", {"mode": "run", "worker_threads": 1})
         if affinity < len(self._bench.affinity):
-            self._add(AFFINITY, "loader", {"mode": "run", "affinity": self._bench.affinity})
+            self.add(AFFINITY, "loader", {"mode": "run", "affinity": self._bench.affinity})
 
     def _collate_share(self) -> float:
         sizes = max((findings.batch_size for findings in self._findings), default=1) or 1
@@ -480,8 +572,12 @@ class _Experiment:
 
     # Blocks --------------------------------------------------------------------------------------
 
-    def _block(self, name: str, number: int) -> Program:
+    def block(self, name: str, number: int) -> Program:
+        """One block of a planned rung."""
         rung, source, order = self._rungs[name]
+        if not self._bench.use(rung.settings):
+            self._drop(name)
+            return
         self._bench.progress(f"round {number + 1}: {rung.label}")
         for _ in range(3):
             if source == "loader":
@@ -494,13 +590,16 @@ class _Experiment:
             finally:
                 self._bench.limit_threads(None)
             if name in self._failed:
-                del self._rungs[name]
-                self._bench.rungs([item[0] for item in self._rungs.values()])
+                self._drop(name)
                 return
             if block is not None:
                 self._blocks.append(block)
                 self._bench.block(block)
                 return
+
+    def _drop(self, name: str) -> None:
+        del self._rungs[name]
+        self._bench.rungs(self.planned)
 
     def _measure(self, rung: Rung, source: str, number: int) -> Generator[Give, Step | None, Block | None]:
         workers = max(1, self._bench.workers)
@@ -542,7 +641,7 @@ class _Experiment:
         return True
 
     def _settle_steps(self, source: str) -> int:
-        if source != "loader":
+        if source != "loader" or self._is_slow:  # starved workers have nothing ready: the first new batch will do
             return 1
         return max(1, self._bench.workers)
 
@@ -564,16 +663,31 @@ class _Experiment:
         return self._period_ns if rung.kind == "none" else self._period_ns / 2
 
     def _is_long(self, start: int) -> bool:
-        return self._bench.clock_ns() - start > 0.08e9 * self._options.budget_s
+        return self._bench.clock_ns() - start > 0.08e9 * self.budget_s
 
     def _issue(self, order: dict[str, Any]) -> None:
         self._generation = self._bench.issue(order)
+
+
+def with_syncs(lines: Sequence[BodyLine], places: Mapping[tuple[str, int], int], steps: int) -> list[BodyLine]:
+    """The lines with how often each waited for the device in a step; lines that only wait are added."""
+    counts = {f"{filename}:{number}": count / steps for (filename, number), count in places.items()}
+    found = [replace(line, syncs=counts.pop(line.source, 0.0)) for line in lines]
+    for source, count in counts.items():
+        filename, _, number = source.rpartition(":")
+        text = linecache.getline(filename, int(number)).strip()
+        found.append(BodyLine(source=source, text=text, wall_fraction=0.0, cpu_fraction=0.0, syncs=count))
+    return found
 
 
 def _is_copying(step: Step) -> bool:
     """Whether serving from cache still spends a good part of its time on watched copies, which will end."""
     made = step.telemetry
     return made is not None and made.copied_ns > 0.2 * made.wall_ns
+
+
+def _threads(facts: Mapping[str, Any]) -> int:
+    return max(facts.get("torch_threads", 1), facts.get("opencv_threads", 1))
 
 
 def _is_near(node: plan.Node, suspect: plan.Node) -> bool:
@@ -599,4 +713,4 @@ def _make_block(rung: str, number: int, start: int, end: int, cpu: int, steps: S
     )
 
 
-__all__ = ["Bench", "Give", "Options", "Step", "program"]
+__all__ = ["Bench", "Experiment", "Give", "Options", "Step", "program"]

@@ -18,6 +18,10 @@ from torch.utils.data import DataLoader, _DatasetKind
 from unstarve.errors import Stalled
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Instruments, Tagged, Telemetry, Token, WorkerInit
+from unstarve.recording import Settings
+
+JOIN_S = 2.0
+"""Longest wait for a worker that was told to end."""
 
 
 class Endless:
@@ -79,6 +83,8 @@ class Fleet:
         make_iterator: the loader class's own `__iter__`.
         patience_s: longest wait for a batch.
         can_repeat: whether the sampler may be made to begin again, so that the caller decides where an epoch ends.
+        number: tells this fleet from others of the same loader.
+        settings: the loader's settings to try; None for the script's own.
     """
 
     def __init__(
@@ -89,12 +95,19 @@ class Fleet:
         board: Switchboard,
         patience_s: float,
         can_repeat: bool,
+        number: int,
+        settings: Settings | None = None,
     ) -> None:
         self.sampler: Endless | None = None
+        self.number = number
+        self.settings = settings
         self._patience_s = patience_s
-        self.is_persistent = bool(loader.persistent_workers and loader.num_workers)
         self._clone = object.__new__(type(loader))
         self._clone.__dict__.update(loader.__dict__)
+        if settings is not None:
+            self._clone.__dict__.update(_attributes(settings, loader))
+        self.workers: int = self._clone.num_workers
+        self.is_persistent = bool(self._clone.persistent_workers and self.workers)
         self._clone.__dict__["worker_init_fn"] = WorkerInit(board, loader.worker_init_fn)
         self._board = board
         if can_repeat:
@@ -103,6 +116,10 @@ class Fleet:
             self._clone.__dict__[name] = self.sampler
         self._make_iterator = make_iterator
         self._iterator: Any = None
+
+    def issue(self, order: dict[str, Any]) -> int:
+        """Publish an order to the workers; returns its generation."""
+        return self._board.write(order)
 
     def start(self) -> None:
         """Make the iterator: workers start, or go on with another epoch if they are persistent."""
@@ -146,6 +163,24 @@ class Fleet:
         shut_down = getattr(iterator, "_shutdown_workers", None)
         if shut_down is not None:
             shut_down()
+        for worker in getattr(iterator, "_workers", ()):
+            worker.join(timeout=JOIN_S)  # one that had to be terminated is not gone at once
+
+
+def _attributes(settings: Settings, loader: Any) -> dict[str, Any]:
+    """The loader's attributes that follow from `settings`."""
+    has_workers = settings.num_workers > 0
+    found: dict[str, Any] = {
+        "num_workers": settings.num_workers,
+        "prefetch_factor": settings.prefetch_factor if has_workers else None,
+        "persistent_workers": loader.persistent_workers and has_workers,
+        "pin_memory": settings.pin_memory,
+        "timeout": loader.timeout if has_workers else 0,
+        "_iterator": None,
+    }
+    if hasattr(loader, "in_order"):  # torch 2.6 and later
+        found["in_order"] = settings.in_order
+    return found
 
 
 class _Patience:

@@ -68,6 +68,31 @@ def merge(parts: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]:
     return merged
 
 
+def unperturbed(passes: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]:
+    """Costs of several passes as one, each unit as it was before anything inside it was watched.
+
+    A pass that looks into a unit slows it down, and taking the clocks' own cost off is never exact. So a unit keeps the
+    times of the first pass that saw it, and what is inside gets the share of these that it had in its own first pass.
+    """
+    if not passes:
+        return {}
+    latest = passes[-1]
+    found: dict[Address, Cost] = {}
+    for address in sorted(latest, key=len):
+        seen = next(costs for costs in passes if address in costs)
+        parent = next((address[:n] for n in range(len(address) - 1, 0, -1) if address[:n] in found), None)
+        scale = 1.0
+        if parent is not None and parent in seen and _mean(seen[parent].wall_ns) > 0:
+            scale = _mean(found[parent].wall_ns) / _mean(seen[parent].wall_ns)
+        found[address] = replace(
+            latest[address],
+            wall_ns=[int(figure * scale) for figure in seen[address].wall_ns],
+            cpu_ns=[int(figure * scale) for figure in seen[address].cpu_ns],
+            delay_ns=[int(figure * scale) for figure in seen[address].delay_ns],
+        )
+    return found
+
+
 def to_open(costs: Mapping[Address, Cost], opened: Iterable[Address], sample_ns: float, depth: int) -> list[Address]:
     """Calls and loops of the user's that take a good part of a sample's time and were not looked into yet."""
     known = set(opened)

@@ -73,6 +73,8 @@ class Telemetry(NamedTuple):
 class Findings:
     """What one worker learnt by watching samples."""
 
+    number: int
+    """Which pass of watching."""
     costs: dict[Address, Cost]
     """Units by address."""
     collate_wall_ns: tuple[int, ...]
@@ -297,12 +299,18 @@ class Instruments:
             self._watch.begin(self._sample_pool, self._batch_pool)
         watch = self._watch
         if watch.is_done:
+            return Token() if watch.is_aside else self._fetcher.fetch(index)
+        try:
+            batch = watch.fetch(self._fetcher, index)
+        except Exception:
+            if not watch.is_aside:
+                raise
+            watch.is_aside = False  # collating a few samples over and over may be what failed
             return self._fetcher.fetch(index)
-        batch = watch.fetch(self._fetcher, index)
         if watch.is_done:
             self._pools.update(watch.pools)
             self._chains.update(watch.chains)
-        return batch
+        return Token() if watch.is_aside else batch
 
 
 def _check_memory(pool: Pool, index: Any) -> None:
@@ -379,6 +387,9 @@ class _Watch:
         self._sampler = BodySampler() if self._root.function is None and not self._limit else None
         self._sampled_ns = 0
         self.is_done = False
+        self.is_aside = order["aside"] and fetcher.auto_collation and self._root.granularity == "sample"
+        """Whether the batch is not for the loop, so that only as many samples are made as are to be watched."""
+        self.is_aside = self.is_aside and self._root.function is not None
 
     @property
     def pools(self) -> dict[Address, Pool]:
@@ -415,13 +426,22 @@ class _Watch:
         elif self._root.granularity == "batch":
             samples = self._sample(fetcher.dataset, index, many=True)
         else:
-            samples = [self._sample(fetcher.dataset, item) for item in index]
+            samples = self._some_samples(fetcher.dataset, index)
         self._batch_size = len(index) if fetcher.auto_collation else 1
         before, cpu = time.perf_counter_ns(), time.process_time_ns()
         batch = self._collate(fetcher.collate_fn, samples)
         self._collates.append((time.perf_counter_ns() - before, time.process_time_ns() - cpu))
         self._keep(self._batch_pool, batch, BATCH_POOL if self._limit else 0)
         return batch
+
+    def _some_samples(self, dataset: Any, index: Any) -> list[Any]:
+        """The samples of a batch; of one that nobody gets, only those that are watched, over and over."""
+        samples: list[Any] = []
+        for item in index:
+            if self.is_aside and samples and (self._has_enough() or self._is_late()):
+                break
+            samples.append(self._sample(dataset, item))
+        return [samples[position % len(samples)] for position in range(len(index))]
 
     def _collate(self, collate: Callable[[Any], Any], samples: Any) -> Any:
         """The batch; watched statement by statement where the collate function is the user's own."""
@@ -452,7 +472,7 @@ class _Watch:
 
     def _sample(self, dataset: Any, index: Any, *, many: bool = False) -> Any:
         make = (lambda: dataset.__getitems__(index)) if many else (lambda: dataset[index])
-        if (self._seen >= self._target + self._skip and not self._needs_more()) or self._is_late():
+        if self._has_enough() or self._is_late():
             return make()
         if self._root.function is None:
             return self._timed(make)
@@ -494,8 +514,11 @@ class _Watch:
         )
         return not is_full and self._seen < 4 * self._limit
 
+    def _has_enough(self) -> bool:
+        return self._seen >= self._target + self._skip and not self._needs_more()
+
     def _finish_if_enough(self) -> None:
-        enough = self._seen >= self._target + self._skip and not self._needs_more()
+        enough = self._has_enough()
         if self._sampler is not None:
             enough = enough and self._sampled_ns >= SAMPLED_NS
         if enough or self._is_late():
@@ -515,6 +538,7 @@ class _Watch:
         kept = {address: len(pool) for address, pool in self._observer.pools.items()}
         kept[(-1,)], kept[(-2,)] = len(self._sample_pool), len(self._batch_pool)
         return Findings(
+            number=self.number,
             costs={**self._observer.costs, **{(COLLATE, *a): cost for a, cost in self._collate_observer.costs.items()}},
             collate_wall_ns=tuple(wall for wall, _ in self._collates),
             collate_cpu_ns=tuple(cpu for _, cpu in self._collates),

@@ -82,20 +82,24 @@ def clip(text: str, most: int = 240) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+_WITH_LINES = ("patch", "diff", "snippet")
+
+
 def cleaned(report: Report) -> Report:
     """`report` with every text made printable; patches keep their lines, `environment_items` sees to its own."""
-    clean: Report = _clean(report)
-    return clean
+    whole: Report = clean(report)
+    return whole
 
 
-def _clean(value: Any, field: str = "") -> Any:
+def clean(value: Any, field: str = "") -> Any:
+    """`value` with every text in it made printable, places near the working directory shortened."""
     if isinstance(value, str):
-        return printable(_near(value) if field == "source" else value, keep_lines=field == "patch")
+        return printable(_near(value) if field == "source" else value, keep_lines=field in _WITH_LINES)
     if isinstance(value, tuple):
-        return tuple(_clean(item) for item in value)
+        return tuple(clean(item) for item in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [each.name for each in dataclasses.fields(value)]
-        return dataclasses.replace(value, **{name: _clean(getattr(value, name), name) for name in names})
+        return dataclasses.replace(value, **{name: clean(getattr(value, name), name) for name in names})
     return value
 
 

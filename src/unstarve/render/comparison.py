@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from unstarve import render as view
 from unstarve.comparison import Comparison, Prediction, RungChange, Side, StageChange
-from unstarve.render.terminal import _NARROWEST, _doubts, _heading, _labelled, _two_lines
+from unstarve.render.terminal import NARROWEST, doubts, drawn, heading, labelled, two_lines
 from unstarve.report import Estimate
 from unstarve.store import Run
 
@@ -35,9 +34,9 @@ _ABSENT = "—"
 
 def render(comparison: Comparison, *, width: int = 100, color: bool = False) -> str:
     """The comparison as lines of at most `width` columns (never narrower than 40), with ANSI colours if asked."""
-    width = max(width, _NARROWEST)
-    cleaned: Comparison = view._clean(comparison)
-    return _drawn(_sections(cleaned, width), width, color)
+    width = max(width, NARROWEST)
+    cleaned: Comparison = view.clean(comparison)
+    return drawn(_sections(cleaned, width), width=width, color=color)
 
 
 def render_history(
@@ -52,34 +51,10 @@ def render_history(
         color: whether to use ANSI colours.
         project: the project whose runs these are; None for several, which are then named.
     """
-    width = max(width, _NARROWEST)
-    cleaned: tuple[Run, ...] = view._clean(tuple(runs))
-    text = _drawn(_history(cleaned, width, project), width, color)
+    width = max(width, NARROWEST)
+    cleaned: tuple[Run, ...] = view.clean(tuple(runs))
+    text = drawn(_history(cleaned, width, project), width=width, color=color)
     return f"{text}\n{view.printable(str(location))}\n"
-
-
-def _drawn(sections: Iterable[RenderableType], width: int, color: bool) -> str:
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        legacy_windows=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-        _environ={},
-    )
-    with console.capture() as capture:
-        for number, section in enumerate(sections):
-            if number:
-                console.print()
-            console.print(section, overflow="fold")
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
-
-
-# Comparison
 
 
 def _sections(comparison: Comparison, width: int) -> Iterator[RenderableType]:
@@ -87,7 +62,7 @@ def _sections(comparison: Comparison, width: int) -> Iterator[RenderableType]:
     yield _runs(comparison, width)
     if comparison.prediction is not None:
         yield _prediction(comparison.prediction)
-    yield _labelled("Now", Text(comparison.after.verdict.sentence, overflow="fold"))
+    yield labelled("Now", Text(comparison.after.verdict.sentence, overflow="fold"))
     yield from _rungs(comparison, width)
     yield from _stages(comparison.stages, width)
 
@@ -97,7 +72,7 @@ def _headline(comparison: Comparison) -> RenderableType:
     rest = rest.strip()
     style = _OUTCOMES.get(comparison.outcome, "bold reverse")
     line = Text.assemble((f" {word.upper()} ", style), " ", (rest[:1].upper() + rest[1:], "bold"), overflow="fold")
-    return Group(line, *_doubts(doubt.sentence for doubt in comparison.doubts))
+    return Group(line, *doubts(doubt.sentence for doubt in comparison.doubts))
 
 
 def _runs(comparison: Comparison, width: int) -> RenderableType:
@@ -118,7 +93,7 @@ def _runs(comparison: Comparison, width: int) -> RenderableType:
 
 
 def _run_line(label: str, side: Side, width: int) -> RenderableType:
-    return _labelled(label, _two_lines(f"{_when(side.created)}  {side.command}", width - 10))
+    return labelled(label, two_lines(f"{_when(side.created)}  {side.command}", width - 10))
 
 
 def _prediction(prediction: Prediction) -> RenderableType:
@@ -132,7 +107,7 @@ def _prediction(prediction: Prediction) -> RenderableType:
         past = f"{view.milliseconds(left.before_s)} ms before (n {left.before_samples})"
         now = f"{view.milliseconds(left.after_s)} ms a sample (n {left.after_samples})"
         lines.append(("Left", f"{now}, {view.ratio(left.ratio)} of the {past}"))
-    return Group(*(_labelled(label, Text(text, overflow="fold")) for label, text in lines))
+    return Group(*(labelled(label, Text(text, overflow="fold")) for label, text in lines))
 
 
 def _rungs(comparison: Comparison, width: int) -> Iterator[RenderableType]:
@@ -143,7 +118,7 @@ def _rungs(comparison: Comparison, width: int) -> Iterator[RenderableType]:
     ):
         rungs = [rung for rung in comparison.rungs if rung.kind in kinds]
         if rungs:
-            yield Group(_heading(title, "steps/s"), _rung_table(rungs, width, comparison.unit))
+            yield Group(heading(title, "steps/s"), _rung_table(rungs, width, comparison.unit))
 
 
 def _rung_table(rungs: Sequence[RungChange], width: int, unit: str) -> Table:
@@ -151,7 +126,7 @@ def _rung_table(rungs: Sequence[RungChange], width: int, unit: str) -> Table:
     table = _table(width, unit)
     for rung in rungs:
         table.add_row(
-            _two_lines(rung.label, max(8, width - (39 if is_stacked else 62))),
+            two_lines(rung.label, max(8, width - (39 if is_stacked else 62))),
             _rate(rung.before, is_stacked),
             _rate(rung.after, is_stacked),
             _change(rung.ratio, is_stacked),
@@ -168,7 +143,7 @@ def _stages(stages: Sequence[StageChange], width: int) -> Iterator[RenderableTyp
         table.add_row(*_stage_cells(stage, width))
     left = len(stages) - len(notable[:MOST_STAGES])
     rest = Text(f"{left} more without a notable difference" if left else "", style="dim")
-    parts: list[RenderableType] = [_heading("Stages", "ms a sample, with the number of samples timed")]
+    parts: list[RenderableType] = [heading("Stages", "ms a sample, with the number of samples timed")]
     if notable:
         parts.append(table)
     yield Group(*parts, *([rest] if left else []))
@@ -188,7 +163,7 @@ def _moved(stage: StageChange) -> float:
 def _stage_cells(stage: StageChange, width: int) -> list[Text]:
     is_stacked = width < _SIDE_BY_SIDE
     place = f"  {stage.source}" if stage.source and not is_stacked else ""
-    cells = [_two_lines(f"{view.clip(stage.name)}{place}", max(8, width - (39 if is_stacked else 62)))]
+    cells = [two_lines(f"{view.clip(stage.name)}{place}", max(8, width - (39 if is_stacked else 62)))]
     for seconds, samples in ((stage.before_s, stage.before_samples), (stage.after_s, stage.after_samples)):
         gap = "\n" if is_stacked else " "
         cells.append(Text(_ABSENT if seconds is None else f"{view.milliseconds(seconds)}{gap}(n {samples})"))
@@ -239,9 +214,9 @@ def _cell(estimate: Estimate | None, sign: str, is_stacked: bool) -> Text:
 def _history(runs: Sequence[Run], width: int, project: str | None) -> Iterator[RenderableType]:
     place = "all projects" if project is None else view.printable(project)
     if not runs:
-        yield _two_lines(f"No runs of {place} yet: `unstarve run train.py` adds one", width)
+        yield two_lines(f"No runs of {place} yet: `unstarve run train.py` adds one", width)
         return
-    yield _two_lines(f"{len(runs)} run{'' if len(runs) == 1 else 's'} of {place}, newest first", width)
+    yield two_lines(f"{len(runs)} run{'' if len(runs) == 1 else 's'} of {place}, newest first", width)
     is_stacked = width < _ONE_LINE_A_RUN
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=width, header_style="dim")
     number = max(2, *(len(str(run.id)) for run in runs))
@@ -263,7 +238,7 @@ def _history_cells(run: Run, is_stacked: bool, width: int, *, is_named: bool) ->
     return [
         Text(str(run.id)),
         Text(_when(run.created).replace(" ", "\n") if is_stacked else _when(run.created)),
-        _two_lines(f"{where}{command}", width),
+        two_lines(f"{where}{command}", width),
         Text(bound),
         _speeds(run, is_stacked),
     ]

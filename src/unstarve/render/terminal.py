@@ -17,7 +17,7 @@ from unstarve.report import Culprit, Estimate, Remedy, Report, RungResult
 
 _BADGES = {"input": "bold white on red", "step": "bold white on green", "start": "bold black on yellow"}
 _PARTS = {"steady": "█", "iterator starts": "▓", "other loaders": "▒", "elsewhere": "░"}
-_NARROWEST = 40
+NARROWEST = 40
 _WITH_STEPS = 76
 _WITH_SOURCES = 110
 _PATCH_LINES = 16
@@ -26,7 +26,12 @@ _NO_NOTES: Mapping[str, str] = MappingProxyType({})
 
 def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     """The report as lines of at most `width` columns (never narrower than 40), with ANSI colours if asked."""
-    width = max(width, _NARROWEST)
+    width = max(width, NARROWEST)
+    return drawn(_sections(view.cleaned(report), width), width=width, color=color)
+
+
+def drawn(sections: Iterable[RenderableType], *, width: int, color: bool) -> str:
+    """The sections as text, an empty line between any two, with ANSI colours if asked."""
     console = Console(
         file=io.StringIO(),
         width=width,
@@ -40,7 +45,7 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
         _environ={},
     )
     with console.capture() as capture:
-        for number, section in enumerate(_sections(view.cleaned(report), width)):
+        for number, section in enumerate(sections):
             if number:
                 console.print()
             console.print(section, overflow="fold")
@@ -104,15 +109,16 @@ def _sections(report: Report, width: int) -> Iterator[RenderableType]:
 def _headline(report: Report) -> RenderableType:
     style = _BADGES.get(report.verdict.bound, "bold reverse")
     line = Text.assemble((f" {view.badge(report.verdict)} ", style), " ", (view.answer(report.verdict), "bold"))
-    return Group(line, *_doubts(view.doubts(report).get("verdict", ())))
+    return Group(line, *doubts(view.doubts(report).get("verdict", ())))
 
 
-def _doubts(sentences: Iterable[str]) -> Iterator[RenderableType]:
+def doubts(sentences: Iterable[str]) -> Iterator[RenderableType]:
+    """Doubts, one beneath the other."""
     for sentence in sentences:
-        yield _labelled("Doubt", Text(sentence, style="yellow"), style="yellow")
+        yield labelled("Doubt", Text(sentence, style="yellow"), style="yellow")
 
 
-def _labelled(label: str, content: RenderableType, *, style: str = "dim", indent: int = 0) -> RenderableType:
+def labelled(label: str, content: RenderableType, *, style: str = "dim", indent: int = 0) -> RenderableType:
     """A short word and, beside it, a text that keeps its own left margin."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=8, no_wrap=True)
@@ -121,7 +127,8 @@ def _labelled(label: str, content: RenderableType, *, style: str = "dim", indent
     return Padding(table, (0, 0, 0, indent)) if indent else table
 
 
-def _heading(title: str, remark: str = "") -> Text:
+def heading(title: str, remark: str = "") -> Text:
+    """The title of a section, with a remark beside it."""
     return Text.assemble((title, "bold underline"), (f"  {remark}" if remark else "", "dim"), overflow="fold")
 
 
@@ -133,16 +140,16 @@ def _ladder(report: Report, width: int) -> Iterator[RenderableType]:
     parts: list[RenderableType] = []
     if rungs:
         notes = {rung: _claim(culprit) for rung, culprit in view.guilty_drops(report).items()}
-        parts.append(_heading("Ladder", "steps/s when all before a point comes from cache; ▒ 95 % interval"))
+        parts.append(heading("Ladder", "steps/s when all before a point comes from cache; ▒ 95 % interval"))
         parts.append(ladder_table(rungs, width=width, among=report.rungs, notes=notes))
     else:
         known = (("now", report.baseline), ("possible", report.ceiling))
-        parts.extend(_labelled(name, Text(view.rate(value))) for name, value in known if value is not None)
+        parts.extend(labelled(name, Text(view.rate(value))) for name, value in known if value is not None)
     if report.headroom is not None:
-        parts.append(_labelled("Headroom", Text(f"{view.ratio(report.headroom)}, ceiling over the loop as it is")))
+        parts.append(labelled("Headroom", Text(f"{view.ratio(report.headroom)}, ceiling over the loop as it is")))
     if report.limit is not None:
-        parts.append(_labelled("Limit", Text(f"{report.limit.binding}: {report.limit.explanation}")))
-    parts.extend(_doubts(view.doubts(report).get("ladder", ())))
+        parts.append(labelled("Limit", Text(f"{report.limit.binding}: {report.limit.explanation}")))
+    parts.extend(doubts(view.doubts(report).get("ladder", ())))
     if parts:
         yield Group(*parts)
 
@@ -158,7 +165,7 @@ def _beside_the_ladder(report: Report, width: int) -> Iterator[RenderableType]:
         if rungs:
             remark = "steps/s" if baseline is None else "steps/s; │ the loop as it is"
             bars = ladder_table(rungs, width=width, among=report.rungs, baseline=baseline)
-            yield Group(_heading(title, remark), bars)
+            yield Group(heading(title, remark), bars)
 
 
 def _rung_columns(rungs: tuple[RungResult, ...], width: int) -> tuple[int, ...]:
@@ -187,7 +194,7 @@ def _rung_line(
             table.add_column(width=column, justify="left" if position < 2 else "right", overflow="fold")
     estimate = rung.steps_per_s
     texts = [
-        _two_lines(view.printable(rung.label), label),
+        two_lines(view.printable(rung.label), label),
         Text(interval_bar(estimate, cells=cells, top=top, baseline=baseline), style=style, no_wrap=True),
         Text(view.figure(estimate.value), style="bold", no_wrap=True),
         Text(view.interval(estimate), style="dim", no_wrap=True),
@@ -204,7 +211,7 @@ def _one_line(text: str, width: int, style: str = "") -> Text:
     return line
 
 
-def _two_lines(text: str, width: int) -> Text:
+def two_lines(text: str, width: int) -> Text:
     """`text` wrapped into at most two lines of `width` columns, the second cut with an ellipsis."""
     lines = [line.plain.rstrip() for line in Text(text).wrap(Console(width=width), width, overflow="fold")]
     kept = [Text(line) for line in lines[:1]]
@@ -218,7 +225,7 @@ def _two_lines(text: str, width: int) -> Text:
 
 def _stages(report: Report, width: int) -> Iterator[RenderableType]:
     rows = view.stage_rows(report)
-    remarks = list(_doubts(view.doubts(report).get("stages", ())))
+    remarks = list(doubts(view.doubts(report).get("stages", ())))
     if not rows:
         if remarks:
             yield Group(*remarks)
@@ -226,7 +233,7 @@ def _stages(report: Report, width: int) -> Iterator[RenderableType]:
     if any(row.stage and row.stage.gain_source == "ladder" for row in rows):
         remarks.insert(0, Text("≈ from the contrast of two rungs, not by knocking out the stage alone", style="dim"))
     yield Group(
-        _heading("Stages", "ms per sample; gain of the whole loop if the stage cost nothing"),
+        heading("Stages", "ms per sample; gain of the whole loop if the stage cost nothing"),
         _stage_table(rows, width),
         *remarks,
     )
@@ -284,7 +291,7 @@ def _findings(report: Report) -> Iterator[RenderableType]:
     others = view.other_remedies(report)[: view.MOST_FINDINGS]
     if others:
         title = "Also worth trying" if report.verdict.culprits else "What to change"
-        yield Group(_heading(title), *_actions(others, 0))
+        yield Group(heading(title), *_actions(others, 0))
 
 
 def _finding(number: int, finding: view.Finding) -> Iterator[RenderableType]:
@@ -298,17 +305,17 @@ def _finding(number: int, finding: view.Finding) -> Iterator[RenderableType]:
         ("Evidence", culprit.evidence),
     ):
         if content:
-            yield _labelled(label, Text(content, overflow="fold"), indent=3)
+            yield labelled(label, Text(content, overflow="fold"), indent=3)
     yield from _actions(finding.remedies[: view.MOST_FINDINGS], 3)
     for sentence in finding.doubts:
-        yield _labelled("Doubt", Text(sentence, style="yellow"), style="yellow", indent=3)
+        yield labelled("Doubt", Text(sentence, style="yellow"), style="yellow", indent=3)
 
 
 def _actions(remedies: Iterable[Remedy], indent: int) -> Iterator[RenderableType]:
     for remedy in remedies:
         content: list[RenderableType] = [Text.assemble(remedy.advice, (_promise(remedy), "green"), overflow="fold")]
         content.extend(_patch(remedy.patch or ""))
-        yield _labelled("Action", Group(*content), style="green", indent=indent)
+        yield labelled("Action", Group(*content), style="green", indent=indent)
 
 
 def _promise(remedy: Remedy) -> str:
@@ -335,7 +342,7 @@ def _wall_time(report: Report, width: int) -> Iterator[RenderableType]:
     legend = [f"{_PARTS[name]} {name} {view.percent(fraction)}" for name, fraction in parts]
     one_line = "   ".join(legend)
     yield Group(
-        _heading("Wall time", "of an epoch as the script runs it by itself"),
+        heading("Wall time", "of an epoch as the script runs it by itself"),
         Text(_stacked_bar(parts, width), style="cyan", no_wrap=True),
         Text(one_line if len(one_line) <= width else "\n".join(legend)),
     )
@@ -353,6 +360,6 @@ def _stacked_bar(parts: tuple[tuple[str, float], ...], width: int) -> str:
 def _environment(report: Report, width: int) -> Iterator[RenderableType]:
     items = view.environment_items(report)
     if items:
-        text = _two_lines(" · ".join(f"{name} {value}" for name, value in items), width)
+        text = two_lines(" · ".join(f"{name} {value}" for name, value in items), width)
         text.stylize("dim")
         yield text

@@ -1,0 +1,446 @@
+"""Who is to blame: one rule for each kind of cause, in a tuple, and their ranking."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from unstarve import estimate
+from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, share_of
+from unstarve.recording import BodyLine, Stage
+from unstarve.report import Culprit, Estimate, WallTime
+
+WORTH = 1.03
+"""A stage whose removal gains less than this is not called a culprit."""
+
+IDLE_BELOW = 0.85
+"""A device that computes less than this share of a fed step is held back by the host."""
+
+Rule = Callable[[Evidence, WallTime], list[Culprit]]
+
+
+def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, ...]:
+    if bound == "start":
+        return tuple(_worker_start(evidence, time))
+    if bound == "step":
+        return tuple(_copy(evidence, time) + _step_host(evidence, time))
+    if bound == "unresolved":
+        return ()
+    rules: tuple[Rule, ...] = (
+        _other_loader,
+        _knocked_out,
+        _whole_dataset,
+        _fixed,
+        _copy,
+        _too_few_workers,
+        _tried,
+        _uneven,
+        _stalled,
+        _contention,
+    )
+    found = [culprit for rule in rules for culprit in rule(evidence, time)]
+    worth = [culprit for culprit in found if culprit.gain.value >= WORTH and culprit.gain.low > 1.0]
+    ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(culprit))
+    if not ranked:
+        ranked = _uncertain(found) or _by_accounting(evidence)
+    return tuple(culprit for culprit in ranked[:5] if _is_notable(culprit, ranked[0]))
+
+
+def _uncertain(found: Sequence[Culprit]) -> list[Culprit]:
+    """The stage whose removal gained most, where too few rounds were measured to be sure of any."""
+    tried = [culprit for culprit in found if culprit.gain.value >= WORTH]
+    return [max(tried, key=lambda culprit: culprit.gain.value)] if tried else []
+
+
+def _is_notable(culprit: Culprit, first: Culprit) -> bool:
+    """Whether mending it is worth a word beside the first culprit: at least a quarter of its gain, on a log scale."""
+    return math.log(culprit.gain.value) >= 0.25 * math.log(first.gain.value)
+
+
+def _precedence(culprit: Culprit) -> float:
+    """Settings cost nothing to change, so they go before a stage of about the same gain; and where workers idle or
+    fight, a stage's gain is only a symptom."""
+    if culprit.kind == "scheduling":
+        return 3.0
+    return 1.12 if culprit.kind in ("workers", "cpu") else 1.0
+
+
+def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    found = []
+    for stage in evidence.recording.stages:
+        gain = evidence.contrast(f"knockout:{stage.id}", "none")
+        if gain is not None and stage.id not in ("collate", "ipc"):
+            found.append(_stage_culprit(evidence, stage, _capped(evidence, gain)))
+    return found
+
+
+def _stage_culprit(evidence: Evidence, stage: Stage, gain: Estimate) -> Culprit:
+    share = share_of(evidence, stage)
+    place = _hottest(evidence, stage)
+    return Culprit(
+        stage=stage.id,
+        kind=stage.kind,
+        name=stage.name,
+        source=place.source,
+        text=place.text,
+        resource=_resource(place),
+        gain=gain,
+        path=_path(evidence, place),
+        evidence=(
+            f"With only this stage served from cache the loop runs {gain.value:.2f} times as fast; it takes "
+            f"{share:.0%} of a sample's time ({mean_ms(stage):.2f} ms, n={len(stage.wall_ns)})."
+        ),
+    )
+
+
+def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """A dataset that could not be taken apart is blamed as a whole, by the ladder."""
+    stages = [stage for stage in evidence.recording.stages if stage.kind not in ("collate", "ipc")]
+    if any(f"knockout:{stage.id}" in evidence.rates for stage in stages):
+        return []
+    gain = evidence.contrast("samples", "none")
+    if gain is None or not stages:
+        return []
+    leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+    stage = max(leaves, key=mean_ms)
+    if share_of(evidence, stage) < 0.5 and len(leaves) > 1:
+        stage = replace(stage, kind="code")
+    culprit = _stage_culprit(evidence, stage, gain_by_share(evidence, stage, _capped(evidence, gain)))
+    sentence = (
+        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; this stage takes "
+        f"{share_of(evidence, stage):.0%} of a sample's time, and its own gain is computed from that."
+    )
+    return [replace(culprit, evidence=sentence)]
+
+
+def _other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """An iterable that is no DataLoader: its inside is not measured, so it is blamed as a whole."""
+    if evidence.loader.kind != "other":
+        return []
+    return [
+        Culprit(
+            stage="loader",
+            kind="loader",
+            name=evidence.loader.name,
+            source=evidence.loader.source,
+            resource="cpu" if evidence.main_cpu_fraction("none") > 0.5 else "wait",
+            gain=headroom_of(evidence),
+            evidence=f"The loop waits {evidence.wait_fraction('none'):.0%} of its time for this iterable.",
+        )
+    ]
+
+
+def _fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Collation and transport."""
+    found = []
+    for name, resource in (("collate", "cpu"), ("ipc", "serialisation")):
+        stage = find_stage(evidence.recording.stages, name)
+        gain = evidence.contrast(f"knockout:{name}", "none")
+        if stage is not None and gain is not None:
+            culprit = _stage_culprit(evidence, replace(stage, kind=name), _capped(evidence, gain))
+            sentence = f"With {name} free the loop runs {gain.value:.2f} times as fast."
+            found.append(replace(culprit, resource=resource, evidence=sentence))
+    return found + _sampler(evidence)
+
+
+def _sampler(evidence: Evidence) -> list[Culprit]:
+    """What ordering batches costs the loop's own process in every step, with nothing made and nothing sent."""
+    if "control:sampler" not in evidence.rates:
+        return []
+    alone = 1 / evidence.rates["control:sampler"].value - 1 / evidence.rates["host"].value
+    period = 1 / evidence.rates["none"].value
+    if alone < evidence.threshold * period or (evidence.loader.sampler is None and alone < 0.002):
+        return []
+    value = min(headroom_of(evidence).value, period / max(period - alone, 0.05 * period))
+    return [
+        Culprit(
+            stage="sampler",
+            kind="sampler",
+            name=evidence.loader.sampler or "sampler",
+            source=evidence.loader.sampler_source or evidence.loader.source,
+            resource="cpu",
+            gain=Estimate(value=value, low=1 + (value - 1) * 0.6, high=1 + (value - 1) * 1.3),
+            evidence=f"Ordering batches, with nothing made and nothing sent, takes {alone * 1e3:.2g} ms of every step.",
+        )
+    ]
+
+
+def _copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """The copy to the device, where cached batches on the host are slower than on the device."""
+    gain = evidence.contrast("device", "host")
+    is_fed = evidence.contrast("host", "none")
+    if gain is None or is_fed is None or gain.low <= 1 + evidence.threshold / 2 or is_fed.value > gain.value:
+        return []
+    return [
+        Culprit(
+            stage="copy", kind="copy", name="copy to the device", source=evidence.loader.source, resource="bandwidth",
+            gain=gain, evidence=f"With batches already on the device the loop runs {gain.value:.2f} times as fast as from the host.",
+        )
+    ]  # fmt: skip
+
+
+def _too_few_workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Predicted gain of more workers, by the throughput law: the slower of the step and the workers sets the pace."""
+    workers = evidence.loader.num_workers
+    if workers > 1 or evidence.loader.kind == "other":
+        return []
+    cores = float(evidence.recording.environment.get("cores_available", 1))
+    step = 1 / evidence.rates[evidence.ceiling_id].value
+    fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
+    if fetch <= 0 or (workers == 1 and cores < 2):
+        return []
+    waits = max(0.0, fetch - cpu - evidence.delay_s("none"))
+    best = max(1.0, cores)
+    per_batch = cpu / best + waits / max(2.0, 2 * best)
+    period = 1 / evidence.rates["none"].value
+    value = period / max(step, per_batch)
+    gain = Estimate(value=value, low=min(value, 1 + (value - 1) * 0.7), high=max(value, 1 + (value - 1) * 1.15))
+    number = "no worker processes: loading and stepping take turns" if workers == 0 else "a single worker process"
+    return [
+        Culprit(
+            stage="workers", kind="workers", name=f"num_workers={workers}", source=evidence.loader.source,
+            resource="cpu", gain=gain,
+            evidence=f"The loader has {number}; a batch takes {fetch * 1e3:.0f} ms, {cores:.0f} cores could share it.",
+        )
+    ]  # fmt: skip
+
+
+_TRIALS = (
+    ("trial:threads", "torch's threads in the loop's process beside the workers"),
+    ("trial:worker-threads", "libraries that use several threads in every worker"),
+    ("trial:affinity", "workers bound to fewer cores than the process may use"),
+)
+
+
+def _tried(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Settings of threads and cores that were tried in the loop and made it faster."""
+    found = []
+    for rung, name in _TRIALS:
+        gain = evidence.contrast(rung, "none")
+        if gain is not None and gain.low > 1 + evidence.threshold:
+            found.append(
+                Culprit(
+                    stage=rung,
+                    kind="cpu",
+                    name=name,
+                    source=evidence.loader.source,
+                    resource="cpu",
+                    gain=gain,
+                    evidence=f"Tried in the loop: without it the loop runs {gain.value:.2f} times as fast.",
+                )
+            )
+    return found
+
+
+def _uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Batches come from fewer workers than there are: shards are uneven or missing."""
+    workers = evidence.loader.num_workers
+    made = [worker for block in evidence.of("none") for worker in block.workers]
+    if workers < 2 or len(made) < 4 * workers:
+        return []
+    most = max(made.count(worker) for worker in set(made)) / len(made)
+    if most < 1.6 / workers and len(set(made)) == workers:
+        return []
+    value = min(most * workers, headroom_of(evidence).value)
+    return [
+        Culprit(
+            stage="scheduling",
+            kind="scheduling",
+            name="uneven shards: some workers have no data",
+            source=evidence.loader.source,
+            resource="wait",
+            gain=Estimate(value=value, low=1 + (value - 1) * 0.7, high=1 + (value - 1) * 1.1),
+            evidence=f"{len(set(made))} of {workers} workers made batches; the busiest made {most:.0%} of them.",
+        )
+    ]
+
+
+def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Workers idle while the loop waits, and batches cost very different times: ready ones wait for a slow one."""
+    workers = evidence.loader.num_workers
+    fetches = sorted(fetch for block in evidence.of("none") for fetch in block.fetches_ns)
+    if workers < 2 or len(fetches) < 4 * workers or evidence.wait_fraction("none") < 0.15:
+        return []
+    middle, slowest = fetches[len(fetches) // 2], fetches[-max(1, len(fetches) // 10)]
+    span = sum(block.end_ns - block.start_ns for block in evidence.of("none"))
+    busy = sum(fetches) / workers / span
+    step_ns = 1e9 / evidence.rates[evidence.ceiling_id].value
+    if slowest < 4 * middle or busy > 0.85 or estimate.mean(fetches) / workers > 1.15 * step_ns:
+        return []  # in the last case the workers are too slow in any order
+    value = min(headroom_of(evidence).value, 1 / max(0.1, busy))
+    return [
+        Culprit(
+            stage="scheduling",
+            kind="scheduling",
+            name="batches delivered in order behind a slow one",
+            source=evidence.loader.source,
+            resource="wait",
+            gain=Estimate(value=value, low=1 + (value - 1) * 0.5, high=1 + (value - 1) * 1.2),
+            evidence=(
+                f"Workers are busy only {busy:.0%} of the time while the loop waits; a usual batch takes "
+                f"{middle / 1e6:.0f} ms, one in ten {slowest / 1e6:.0f} ms or more (n={len(fetches)})."
+            ),
+        )
+    ]
+
+
+def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """The loop hardly waits, yet runs faster when the workers rest: they take the cores that the step needs."""
+    gain = evidence.contrast("host", "none")
+    if (
+        gain is None
+        or gain.low < 1 + evidence.threshold
+        or evidence.wait_fraction("none") > 0.3 * (1 - 1 / gain.value)
+        or evidence.loader.num_workers == 0
+    ):
+        return []
+    return [
+        Culprit(
+            stage="cpu", kind="cpu", name="cores shared by the workers and the loop body", source=evidence.loader.source,
+            resource="cpu", gain=gain,
+            evidence=(
+                f"The loop waits only {evidence.wait_fraction('none'):.0%} of the time, but its body runs faster when "
+                "the workers rest."
+            ),
+        )
+    ]  # fmt: skip
+
+
+def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """What an iterator's start spends its time on: the sampler, making the workers, or the way to the first batch."""
+    value = 1 / max(0.01, 1 - time.start)
+    spread = 1 + (value - 1) * 0.25
+    loader = evidence.loader
+    starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]
+    count = max(1, len(starts))
+    construct = sum(item.construct_ns for item in starts) / 1e9 / count
+    first = sum(item.first_wait_ns for item in starts) / 1e9 / count
+    sampler = sum(item.sampler_ns for item in starts) / 1e9 / count
+    kind, name, source, resource = "worker-start", "starting the workers", loader.source, "wait"
+    if len(starts) > 2 and all(item.batches <= 2 for item in starts):
+        name = "a new iterator for every step"
+    elif sampler > 0.5 * (construct + first):
+        kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
+        source = loader.sampler_source or loader.source
+    elif first > 2 * construct and loader.kind == "iterable":
+        name = "filling up before the first batch"
+    return [
+        Culprit(
+            stage=kind,
+            kind=kind,
+            name=name,
+            source=source,
+            resource=resource,
+            gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread),
+            evidence=(
+                f"{len(starts)} natural starts: {construct:.2f} s to make the iterator, {first:.2f} s until the first "
+                f"batch, {sampler:.2f} s of it in the sampler, against "
+                f"{loader.length or (starts[0].batches if starts else 0)} batches an epoch."
+            ),
+        )
+    ]
+
+
+def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Work of the host in the loop body, where the body also waits for a device: the two take turns."""
+    if evidence.recording.device_busy is not None:
+        return _idle_device(evidence, evidence.recording.device_busy)
+    busy = evidence.main_cpu_fraction(evidence.ceiling_id)
+    lines = [line for line in evidence.recording.body if line.cpu_fraction >= 0.05 and not line.is_torch]
+    host = sum(line.cpu_fraction for line in lines)
+    if not lines or busy < 0.2 or host < 0.15:
+        return []
+    hottest = max(lines, key=lambda line: line.cpu_fraction)
+    value = 1 / max(0.02, 1 - host)
+    sentence = (
+        f"With batches from cache the loop's own thread is on a core {busy:.0%} of the time; this line alone takes "
+        f"{hottest.cpu_fraction:.0%} of the body, and computes on the host."
+    )
+    return [_host_culprit("host work in the loop body", hottest, "cpu", value, sentence)]
+
+
+def _idle_device(evidence: Evidence, busy: float) -> list[Culprit]:
+    """The device itself told how much of a fed step it computes: the rest is the host's, or spent on waiting for it."""
+    lines = [line for line in evidence.recording.body if line.wall_fraction or line.syncs]
+    if busy > IDLE_BELOW or not lines:
+        return []
+    waiting = [line for line in lines if line.syncs >= 0.5]
+    sentence = f"Even with batches already on it the device computes only {busy:.0%} of the time."
+    if waiting:
+        line = max(waiting, key=lambda line: (round(line.wall_fraction, 1), line.syncs))
+        name, resource = "waits for the device in the loop body", "device"
+        total = sum(other.syncs for other in waiting)
+        sentence += f" The loop body waits for it {total:.3g} times a step, {line.syncs:.3g} of them here."
+    else:
+        line = max(lines, key=lambda line: line.cpu_fraction)
+        name, resource = "host work in the loop body", "cpu"
+        sentence += f" This line takes most of the rest ({line.cpu_fraction:.0%} of the body)."
+    return [_host_culprit(name, line, resource, 1 / max(0.02, busy), sentence)]
+
+
+def _host_culprit(name: str, line: BodyLine, resource: str, value: float, evidence: str) -> Culprit:
+    return Culprit(
+        stage="step",
+        kind="step-host",
+        name=name,
+        source=line.source,
+        text=line.text,
+        resource=resource,
+        gain=Estimate(value=value, low=1 + (value - 1) * 0.6, high=1 + (value - 1) * 1.3),
+        evidence=evidence,
+    )
+
+
+def _by_accounting(evidence: Evidence) -> list[Culprit]:
+    """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain."""
+    stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
+    leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+    gain = evidence.contrast(evidence.ceiling_id, "none")
+    if not leaves or gain is None or gain.value < 1 + 3 * evidence.threshold:
+        return []
+    stage = max(leaves, key=mean_ms)
+    culprit = _stage_culprit(evidence, stage, gain_by_share(evidence, stage, gain))
+    sentence = (
+        f"It takes {share_of(evidence, stage):.0%} of a sample's time, and the gain is computed from that: no removal of "
+        "a single stage was shown to help."
+    )
+    return [replace(culprit, evidence=sentence)]
+
+
+def _capped(evidence: Evidence, gain: Estimate) -> Estimate:
+    """No stage can gain more than the ceiling allows; noise of the knock-out may say otherwise."""
+    most = evidence.contrast(evidence.ceiling_id, "none")
+    if most is None or gain.value <= most.value:
+        return gain
+    return Estimate(value=most.value, low=min(gain.low, most.value), high=max(gain.high, most.value))
+
+
+def _hottest(evidence: Evidence, stage: Stage) -> Stage:
+    """The statement inside the stage that takes most of its time; the stage itself where none dominates."""
+    inner = [other for other in evidence.recording.stages if other.parent == stage.id and other.source]
+    if not inner:
+        return stage
+    hottest = max(inner, key=mean_ms)
+    if mean_ms(hottest) < 0.4 * mean_ms(stage):
+        return stage
+    return _hottest(evidence, hottest)
+
+
+def _resource(stage: Stage) -> str:
+    running = sum(stage.wall_ns) - sum(stage.delay_ns)
+    if running > 0 and sum(stage.cpu_ns) < 0.5 * running:
+        return "wait"
+    return "cpu"
+
+
+def _path(evidence: Evidence, stage: Stage) -> tuple[str, ...]:
+    path = [stage.name]
+    parent = stage.parent
+    while parent is not None:
+        outer = find_stage(evidence.recording.stages, parent)
+        if outer is None:
+            break
+        path.insert(0, outer.name)
+        parent = outer.parent
+    return tuple(path)

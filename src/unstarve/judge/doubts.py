@@ -1,0 +1,124 @@
+"""What weakens the verdict, as caveats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unstarve import estimate
+from unstarve.judge.evidence import Evidence, find_stage, share_of, step_varies
+from unstarve.report import Caveat, Culprit, Estimate
+
+
+def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Sequence[Culprit]) -> tuple[Caveat, ...]:
+    found = [Caveat(id=note.id, sentence=note.sentence, about="ladder") for note in evidence.recording.notes]
+    found += (
+        (_doubt_step(evidence) or _doubt_threshold(evidence, headroom, bound))
+        + _doubt_baseline(evidence)
+        + _doubt_rounds(evidence)
+        + _doubt_drift(evidence)
+        + _doubt_accounting(evidence, culprits)
+    )
+    found += [
+        Caveat(id="kept-whole", about=stage.id, sentence=f"{stage.name} was not taken apart: {stage.why_whole}.")
+        for stage in evidence.recording.stages
+        if stage.why_whole
+    ]
+    if not evidence.recording.has_device:
+        found.append(
+            Caveat(
+                id="no-accelerator", about="ladder",
+                sentence="No accelerator was in use: the ceiling is the loop fed from host memory, and the step is what the CPU does.",
+            )
+        )  # fmt: skip
+    if evidence.loader.kind != "map":
+        found.append(
+            Caveat(
+                id="outer-rungs-only", about="ladder",
+                sentence="The data set is not indexed, so only the outer rungs were measured.",
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _doubt_step(evidence: Evidence) -> list[Caveat]:
+    if not step_varies(evidence):
+        return []
+    sentence = (
+        "Some steps on fresh batches take much longer than on cached ones, though the usual step does not: the step "
+        "depends on the data (on new shapes, for instance), and the ceiling, measured on few batches, is too high."
+    )
+    return [Caveat(id="step-varies", sentence=sentence)]
+
+
+def _doubt_threshold(evidence: Evidence, headroom: Estimate, bound: str) -> list[Caveat]:
+    if bound != "step" or headroom.high < 1 + evidence.threshold:
+        return []
+    least, most = max(0.0, 1 - 1 / headroom.low), 1 - 1 / headroom.high
+    sentence = (
+        f"Input may cost between {least:.0%} and {most:.0%} of the loop's time; no single stage was shown to matter."
+    )
+    return [Caveat(id="near-threshold", sentence=sentence)]
+
+
+def _doubt_baseline(evidence: Evidence) -> list[Caveat]:
+    """Does the baseline agree with the untouched steps before the experiment?"""
+    natural = evidence.recording.natural_period_ns / 1e9
+    measured = 1 / evidence.rates["none"].value
+    if not natural or 0.5 < natural / measured < 2.0:
+        return []
+    sentence = (
+        f"Before anything was cached a step took {natural * 1e3:.3g} ms, under the baseline {measured * 1e3:.3g} ms: "
+        "the loop's speed changes a lot, and the intervals may be too narrow."
+    )
+    return [Caveat(id="baseline-differs", sentence=sentence)]
+
+
+def _doubt_rounds(evidence: Evidence) -> list[Caveat]:
+    rounds = len(evidence.of("none"))
+    if rounds >= 3:
+        return []
+    return [
+        Caveat(
+            id="few-rounds",
+            sentence=f"Only {rounds} round{'s' if rounds != 1 else ''} fitted into the budget; intervals rest on little.",
+        )
+    ]
+
+
+def _doubt_drift(evidence: Evidence) -> list[Caveat]:
+    rates = [estimate.rate(block) for block in evidence.of("none")]
+    half = len(rates) // 2
+    if half < 2:
+        return []
+    early, late = estimate.mean(rates[:half]), estimate.mean(rates[-half:])
+    if 0.8 < late / early < 1.25:
+        return []
+    word = "slower" if late < early else "faster"
+    return [
+        Caveat(
+            id="drift", sentence=f"The untouched loop became {word} during the run ({early:.3g} to {late:.3g} steps/s)."
+        )
+    ]
+
+
+def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[Caveat]:
+    """Does the first culprit's measured gain fit its share of the workers' time?"""
+    if not culprits:
+        return []
+    stage = find_stage(evidence.recording.stages, culprits[0].stage)
+    most = evidence.contrast(evidence.ceiling_id, "none")
+    if stage is None or not stage.wall_ns or most is None or evidence.wait_fraction("none") < 0.2:
+        return []
+    expected = min(most.value, 1 / max(0.02, 1 - share_of(evidence, stage)))
+    gain = culprits[0].gain
+    if gain.low / 1.3 <= expected <= gain.high * 1.3:
+        return []
+    return [
+        Caveat(
+            id="evidence-disagrees", about=stage.id,
+            sentence=(
+                f"By its share of a sample's time {stage.name} should gain {expected:.2f}, but removing it gained "
+                f"{gain.value:.2f}: something beside it binds."
+            ),
+        )
+    ]  # fmt: skip

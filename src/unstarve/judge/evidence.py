@@ -1,0 +1,135 @@
+"""What the rules look at: the facts of a recording with their estimates, and the questions that several rules ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from unstarve import estimate
+from unstarve.recording import Block, Loader, Recording, Stage
+from unstarve.report import Estimate
+
+THRESHOLD = 0.05
+"""Share of the loop's time that input may cost before the loop is called input-bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the rules look at."""
+
+    recording: Recording
+    """The facts."""
+    blocks: tuple[Block, ...]
+    """Blocks with the cost of copying taken off."""
+    rates: dict[str, Estimate]
+    """Steps per second by rung."""
+    ceiling_id: str
+    """The rung taken for the ceiling."""
+    threshold: float
+    """See `THRESHOLD`."""
+
+    @property
+    def loader(self) -> Loader:
+        """The loader that was diagnosed."""
+        assert self.recording.loader is not None
+        return self.recording.loader
+
+    def contrast(self, upper: str, lower: str) -> Estimate | None:
+        """Ratio of two rungs' rates, paired by round."""
+        return estimate.contrast(self.blocks, upper, lower)
+
+    def of(self, rung: str) -> list[Block]:
+        """Blocks of one rung."""
+        return [block for block in self.blocks if block.rung == rung]
+
+    def wait_fraction(self, rung: str) -> float:
+        """Share of the rung's time that the loop spent waiting for batches."""
+        waits = sum(sum(block.waits_ns) for block in self.of(rung))
+        total = sum(block.end_ns - block.start_ns for block in self.of(rung))
+        return waits / total if total else 0.0
+
+    def fetch_s(self, rung: str) -> float:
+        """Mean wall time of making a batch in a worker."""
+        return estimate.mean([fetch for block in self.of(rung) for fetch in block.fetches_ns]) / 1e9
+
+    def fetch_cpu_s(self, rung: str) -> float:
+        """Mean CPU time of making a batch in a worker."""
+        return estimate.mean([fetch for block in self.of(rung) for fetch in block.fetches_cpu_ns]) / 1e9
+
+    def delay_s(self, rung: str) -> float:
+        """Mean time that a worker was ready to run but had no core, for each batch."""
+        return estimate.mean([delay for block in self.of(rung) for delay in block.delays_ns]) / 1e9
+
+    def main_cpu_fraction(self, rung: str) -> float:
+        """Share of the rung's time that the loop's own thread was on a core."""
+        total = sum(block.end_ns - block.start_ns for block in self.of(rung))
+        return sum(block.main_cpu_ns for block in self.of(rung)) / total if total else 0.0
+
+
+def without_copies(block: Block, recording: Recording) -> Block:
+    """The block as if serving from the cache had copied nothing.
+
+    Copying happens in the workers, so it costs the loop time only as far as the loop waits for them: the correction is
+    the copying time of a batch over the number of workers, and at most the waiting that there was.
+    """
+    if not block.copies_ns or not sum(block.copies_ns):
+        return block
+    workers = max(1, recording.loader.num_workers if recording.loader else 1)
+    saved = min(sum(block.copies_ns) / workers, 0.9 * sum(block.waits_ns))
+    return replace(block, end_ns=max(block.start_ns + 1, block.end_ns - int(saved)))
+
+
+def headroom_of(evidence: Evidence) -> Estimate:
+    """The headroom: no mend of the input can gain more."""
+    found = evidence.contrast(evidence.ceiling_id, "none")
+    assert found is not None
+    return found
+
+
+def gain_by_share(evidence: Evidence, stage: Stage, most: Estimate) -> Estimate:
+    """What the loop would gain without the stage, by its share of the workers' time, and `most` at best: computed, not
+    tried, hence the wide interval."""
+    left = max(0.02, 1 - share_of(evidence, stage))
+    value = max(1.0, min(most.value, 1 / left))
+    low, high = 1 + (value - 1) * 0.7, 1 + (value - 1) * 1.3
+    return Estimate(value=value, low=min(low, value), high=max(value, min(high, most.high)))
+
+
+def step_varies(evidence: Evidence) -> bool:
+    """Whether the body, and not waiting, makes the untouched loop slower, on batches that cached ones do not stand for:
+    the step depends on the data (new shapes, for instance).
+
+    Busy workers could slow the body too. So either the usual step is as fast as from cache and only some are long, or
+    the body is fast while the workers are busy but the batch comes from cache (the rung without transport).
+    """
+    bodies = sorted(body for block in evidence.of("none") for body in block.bodies_ns)
+    if len(bodies) < 8 or evidence.wait_fraction("none") > 2 * evidence.threshold:
+        return False
+    cached = _bodies(evidence, evidence.ceiling_id)
+    usual, mean = bodies[len(bodies) // 2], estimate.mean(bodies)
+    if cached and usual < 1.15 * cached[len(cached) // 2] and mean > 1.3 * usual:
+        return True
+    busy = _bodies(evidence, "knockout:ipc")
+    return bool(cached and busy) and estimate.mean(busy) < 1.15 * estimate.mean(cached) < mean / 1.15
+
+
+def _bodies(evidence: Evidence, rung: str) -> list[int]:
+    return sorted(body for block in evidence.of(rung) for body in block.bodies_ns)
+
+
+def find_stage(stages: Sequence[Stage], ident: str) -> Stage | None:
+    return next((stage for stage in stages if stage.id == ident), None)
+
+
+def mean_ms(stage: Stage) -> float:
+    return estimate.mean(stage.wall_ns) / 1e6
+
+
+def share_of(evidence: Evidence, stage: Stage) -> float:
+    whole = _sample_ms(evidence)
+    return mean_ms(stage) / whole if whole else 0.0
+
+
+def _sample_ms(evidence: Evidence) -> float:
+    tops = [stage for stage in evidence.recording.stages if stage.parent is None and stage.id != "ipc"]
+    return sum(mean_ms(stage) for stage in tops)

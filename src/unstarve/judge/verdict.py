@@ -1,0 +1,303 @@
+"""The report on a recording: the bound, and all the rest put together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from unstarve import estimate
+from unstarve.judge.culprits import IDLE_BELOW, find_culprits
+from unstarve.judge.doubts import find_doubts
+from unstarve.judge.evidence import THRESHOLD, Evidence, share_of, step_varies, without_copies
+from unstarve.judge.walltime import wall_time
+from unstarve.recording import Recording, Stage
+from unstarve.remedies import remedies
+from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
+
+NEAR = 2.0
+"""Up to so many times the threshold, a headroom that is not shown to exceed it counts as none: nothing is proven that
+would be worth mending, and a caveat says what input may cost."""
+
+
+def judge(recording: Recording, *, threshold: float = THRESHOLD) -> Report:
+    """The report on a recording.
+
+    Args:
+        recording: facts from a live loop.
+        threshold: share of the loop's time that waiting for input may cost.
+    """
+    blocks = tuple(without_copies(block, recording) for block in recording.blocks)
+    rates = estimate.rates(blocks)
+    ceiling = "device" if "device" in rates else "host"
+    evidence = Evidence(recording=recording, blocks=blocks, rates=rates, ceiling_id=ceiling, threshold=threshold)
+    if recording.loader is not None and "none" not in rates and _is_always_anew(recording):
+        return _anew(recording)
+    if recording.loader is None or "none" not in rates or ceiling not in rates:
+        return _unresolved(recording, rates)
+    headroom = evidence.contrast(ceiling, "none")
+    if headroom is None:
+        return _unresolved(recording, rates)
+    return _judged(evidence, headroom)
+
+
+def _judged(evidence: Evidence, headroom: Estimate) -> Report:
+    recording = evidence.recording
+    time = wall_time(evidence)
+    bound = _bound(evidence, headroom, time)
+    culprits = find_culprits(evidence, bound, time)
+    caveats = find_doubts(evidence, headroom, bound, culprits)
+    limit = _limit(evidence, bound)
+    stages = _stages(evidence)
+    report = Report(
+        verdict=Verdict(bound=bound, sentence=_sentence(evidence, bound, culprits, headroom, time), culprits=culprits),
+        baseline=evidence.rates["none"],
+        ceiling=evidence.rates[evidence.ceiling_id],
+        time=time,
+        rungs=_rungs(evidence),
+        stages=stages,
+        limit=limit,
+        caveats=caveats,
+        headroom=headroom,
+        environment=_environment(recording),
+        command=recording.command,
+    )
+    return replace(report, remedies=remedies(recording, report))
+
+
+def account(recording: Recording) -> Report:
+    """The report on a loop that was only watched: where its time went, with no claim about what mending would gain."""
+    starts = [start for start in recording.starts if start.batches]
+    if not starts:
+        return _unresolved(recording, {})
+    main = max(starts, key=lambda start: start.batches)
+    ours = [start for start in starts if start.loader == main.loader]
+    total = sum(start.ended_ns - start.created_ns for start in ours)
+    first = sum(start.construct_ns + start.first_wait_ns for start in ours)
+    waits = sum(start.wait_ns - start.first_wait_ns for start in ours)
+    others = sum(start.ended_ns - start.created_ns for start in starts if start.loader != main.loader)
+    whole = max(1, total + others)
+    waiting = waits / max(1, total - first)
+    steps = sum(start.batches for start in ours)
+    bound = "start" if first > 0.5 * total else "input" if waiting > THRESHOLD else "step"
+    sentence = (
+        f"Watched, not tried: of {total / 1e9:.1f} s in the loop, {waits / max(1, total):.0%} went into waiting for "
+        f"batches and {first / max(1, total):.0%} into starting iterators ({steps} steps)."
+    )
+    return Report(
+        verdict=Verdict(bound=bound, sentence=sentence),
+        baseline=None,
+        ceiling=None,
+        time=WallTime(steady=(total - first) / whole, start=first / whole, other_loaders=others / whole),
+        caveats=(
+            Caveat(id="passive", sentence="Nothing was served from cache: `unstarve run` tells what mending gains."),
+        ),
+        environment=_environment(recording),
+        command=recording.command,
+    )
+
+
+def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
+    edge = 1 + evidence.threshold
+    if step_varies(evidence):
+        return "step"
+    start_gain = 1 / max(0.01, 1 - time.start)
+    if start_gain > edge and start_gain > headroom.value and time.start > 0.08:
+        return "start"
+    if headroom.low > edge:
+        return "input"
+    if headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
+        return "step"
+    waits = evidence.wait_fraction("none")
+    if waits > 3 * evidence.threshold and waits > 3 * evidence.wait_fraction(evidence.ceiling_id):
+        return "input"  # the ratio is uncertain, but the loop was seen to wait
+    return "unresolved"
+
+
+def _rungs(evidence: Evidence) -> tuple[RungResult, ...]:
+    return _rung_results(evidence.recording, evidence.rates)
+
+
+def _rung_results(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
+    return tuple(
+        RungResult(id=rung.id, label=rung.label, after=rung.after, kind=rung.kind, steps_per_s=rates[rung.id])
+        for rung in sorted(recording.rungs, key=lambda rung: rung.rank)
+        if rung.id in rates
+    )
+
+
+def _stages(evidence: Evidence) -> tuple[StageResult, ...]:
+    found = []
+    for stage in evidence.recording.stages:
+        gain = evidence.contrast(f"knockout:{stage.id}", "none")
+        if gain is None and stage.id == "ipc":
+            continue
+        found.append(_stage_result(evidence, stage, gain))
+    return tuple(found)
+
+
+def _stage_result(evidence: Evidence, stage: Stage, gain: Estimate | None) -> StageResult:
+    count = len(stage.wall_ns)
+    return StageResult(
+        id=stage.id,
+        kind=stage.kind,
+        name=stage.name,
+        source=stage.source,
+        text=stage.text,
+        parent=stage.parent,
+        wall_s_per_sample=estimate.mean(stage.wall_ns) / 1e9 if count else None,
+        cpu_s_per_sample=estimate.mean(stage.cpu_ns) / 1e9 if count else None,
+        samples=count or None,
+        share=share_of(evidence, stage) if count else None,
+        read_bytes_per_sample=stage.read_bytes / count if count and stage.read_bytes else None,
+        gain_if_free=gain,
+        gain_source="knockout" if gain is not None else None,
+    )
+
+
+def _limit(evidence: Evidence, bound: str) -> Limit:
+    loader = evidence.loader
+    fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
+    period = 1 / evidence.rates["none"].value
+    cores = float(evidence.recording.environment.get("cores_available", 1))
+    workers = max(1, loader.num_workers)
+    if bound == "start":
+        return Limit(binding="start", explanation="Most of what can be won lies in starting iterators.")
+    if bound == "step":
+        capacity = _capacity(evidence)
+        text = f"The loop body sets the pace at {evidence.rates['none'].value:.3g} steps/s"
+        spare = f"; the workers could make {capacity:.3g} batches/s" if capacity else ""
+        busy = evidence.recording.device_busy
+        if busy is not None:
+            spare += f"; fed from the device, it computes {busy:.0%} of the time"
+        is_device = evidence.recording.has_device and (busy is None or busy > IDLE_BELOW)
+        return Limit(binding="device" if is_device else "main", explanation=f"{text}{spare}.")
+    if not fetch:
+        return Limit(binding="unknown", explanation="The loader is not a DataLoader; its inside was not measured.")
+    used = cpu / period + evidence.main_cpu_fraction("none")
+    busy = fetch / workers / period
+    figures = f"a batch takes {fetch * 1e3:.0f} ms of a worker ({cpu * 1e3:.0f} ms CPU), {loader.num_workers} workers, {cores:.0f} cores"
+    if loader.num_workers == 0:
+        return Limit(binding="main", explanation=f"The main process loads and steps in turn: {figures}.")
+    if used > 0.85 * cores:
+        return Limit(binding="cores", explanation=f"The cores are used up ({used:.1f} of {cores:.0f}): {figures}.")
+    if cpu < 0.5 * (fetch - evidence.delay_s("none")) and busy > 0.8:
+        return Limit(binding="storage", explanation=f"The workers wait rather than compute: {figures}.")
+    if busy > 0.8:
+        return Limit(binding="workers", explanation=f"The workers are busy all the time, cores are left: {figures}.")
+    return Limit(
+        binding="unknown", explanation=f"Neither workers nor cores are used up, yet the loop waits: {figures}."
+    )
+
+
+def _capacity(evidence: Evidence) -> float:
+    """Batches per second that the workers could make if the loop took them at once, as their clocks say."""
+    fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
+    if not fetch:
+        return 0.0
+    cores = float(evidence.recording.environment.get("cores_available", 1))
+    return min(max(1, evidence.loader.num_workers) / fetch, cores / cpu if cpu else math.inf)
+
+
+def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headroom: Estimate, time: WallTime) -> str:
+    base, top = evidence.rates["none"], evidence.rates[evidence.ceiling_id]
+    reach = f"the loop reaches {base.value:.3g} of a possible {max(base.value, top.value):.3g} steps/s"
+    if bound == "input":
+        return f"Input-bound: {reach}.{_first_culprit(culprits)}"
+    if bound == "start":
+        return f"Start-bound: {time.start:.0%} of an epoch goes into starting iterators, before the first batch.{_first_culprit(culprits)}"
+    if bound == "step":
+        spare = _capacity(evidence)
+        room = f" The workers could make {spare / base.value:.1f} times as many batches." if spare > base.value else ""
+        is_sure = headroom.high < 1 + evidence.threshold
+        hope = "feeding it faster would gain nothing" if is_sure else "feeding it faster was not shown to gain anything"
+        return f"Step-bound: {reach}; {hope}.{room}{_first_culprit(culprits)}"
+    return (
+        f"Unresolved: {reach}, a ratio of {headroom.value:.2f} that may be {headroom.low:.2f} or {headroom.high:.2f}. "
+        "A larger --budget narrows it."
+    )
+
+
+def _first_culprit(culprits: Sequence[Culprit]) -> str:
+    if not culprits:
+        return ""
+    first = culprits[0]
+    place = f" ({_short(first.source)})" if first.source else ""
+    return (
+        f" {first.name}{place} holds it back most: without it the loop would run {first.gain.value:.2f} times as fast."
+    )
+
+
+def _short(source: str) -> str:
+    return source.replace("\\", "/").rpartition("/")[2]
+
+
+def _environment(recording: Recording) -> dict[str, object]:
+    found: dict[str, object] = dict(recording.environment)
+    loader = recording.loader
+    if loader is not None:
+        found["loader"] = (
+            f"{loader.name} batch_size={loader.batch_size} num_workers={loader.num_workers} "
+            f"prefetch_factor={loader.prefetch_factor} pin_memory={loader.pin_memory} start_method={loader.start_method}"
+        )
+    found["steps"] = recording.steps_total
+    found["seconds"] = round(recording.span_ns / 1e9, 1)
+    return found
+
+
+def _is_always_anew(recording: Recording) -> bool:
+    starts = [start for start in recording.starts if recording.loader and start.loader == recording.loader.number]
+    return len(starts) > 3 and all(start.batches <= 1 for start in starts)
+
+
+def _anew(recording: Recording) -> Report:
+    """The report on a loop that makes a new iterator for every step; its starts tell all."""
+    loader = recording.loader
+    assert loader is not None
+    starts = [start for start in recording.starts if start.loader == loader.number]
+    wholes = [(after.created_ns - start.created_ns) / 1e9 for start, after in itertools.pairwise(starts)]
+    losses = [(start.construct_ns + start.first_wait_ns) / 1e9 for start in starts[:-1]]
+    pairs = [(whole, max(1e-6, whole - loss)) for whole, loss in zip(wholes, losses, strict=True)]
+    baseline = estimate.from_periods([whole for whole, _ in pairs])
+    ceiling = estimate.from_periods([rest for _, rest in pairs])
+    gain = estimate.from_ratios([whole / rest for whole, rest in pairs])
+    start_fraction = min(1.0, sum(losses) / max(1e-9, sum(wholes)))
+    culprit = Culprit(
+        stage="worker-start",
+        kind="worker-start",
+        name="a new iterator for every step",
+        source=loader.source,
+        resource="wait",
+        gain=gain,
+        evidence=f"{len(starts)} iterators gave one batch each; starting them took {start_fraction:.0%} of the time.",
+    )
+    report = Report(
+        verdict=Verdict(
+            bound="start",
+            sentence=f"Start-bound: {start_fraction:.0%} of the time goes into making a new iterator for every step.",
+            culprits=(culprit,),
+        ),
+        baseline=baseline,
+        ceiling=ceiling,
+        time=WallTime(steady=1 - start_fraction, start=start_fraction, other_loaders=0.0),
+        limit=Limit(binding="start", explanation="Every step makes a new iterator, so nothing is loaded ahead."),
+        headroom=gain,
+        environment=_environment(recording),
+        command=recording.command,
+    )
+    return replace(report, remedies=remedies(recording, report))
+
+
+def _unresolved(recording: Recording, rates: dict[str, Estimate]) -> Report:
+    reason = "no loader was iterated" if recording.loader is None else "too few steps were seen to compare rungs"
+    return Report(
+        verdict=Verdict(bound="unresolved", sentence=f"Unresolved: {reason}."),
+        baseline=rates.get("none"),
+        ceiling=rates.get("device") or rates.get("host"),
+        time=WallTime(steady=1.0, start=0.0, other_loaders=0.0),
+        rungs=_rung_results(recording, rates),
+        caveats=(Caveat(id="too-few-steps", sentence=f"{reason[0].upper()}{reason[1:]}."),),
+        environment=_environment(recording),
+        command=recording.command,
+    )

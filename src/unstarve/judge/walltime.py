@@ -1,0 +1,36 @@
+"""The account of an epoch's wall time: steady steps, iterator starts, other loaders."""
+
+from __future__ import annotations
+
+from unstarve import estimate
+from unstarve.judge.evidence import Evidence
+from unstarve.recording import Start
+from unstarve.report import WallTime
+
+
+def wall_time(evidence: Evidence) -> WallTime:
+    """Account of the wall time of one epoch as the script would run it without us.
+
+    Steady time is the epoch's steps at the baseline rate; starts are those of natural iterators, the recurring ones
+    where there are any; other loaders count once an epoch.
+    """
+    recording, loader = evidence.recording, evidence.loader
+    period = 1 / evidence.rates["none"].value
+    natural = [start for start in recording.starts if start.loader == loader.number and start.natural]
+    recurring = natural[1:] or natural
+    start = estimate.mean([start_cost_s(item, period) for item in recurring])
+    ours = [item for item in recording.starts if item.loader == loader.number]
+    length = loader.length or estimate.mean([item.batches for item in ours]) or 1
+    if natural and max(item.batches for item in ours) <= 2:
+        length = estimate.mean([item.batches for item in ours])
+    steady = max(1.0, length) * period
+    others = [item for item in recording.starts if item.loader != loader.number]
+    epochs = max(1, len([item for item in ours if loader.length and item.batches >= loader.length]))
+    other = sum((item.ended_ns - item.created_ns) / 1e9 for item in others) / epochs
+    total = steady + start + other
+    return WallTime(steady=steady / total, start=start / total, other_loaders=other / total)
+
+
+def start_cost_s(start: Start, period_s: float) -> float:
+    """What an iterator cost before its first batch, beyond the wait that every step has."""
+    return max(0.0, (start.construct_ns + start.first_wait_ns) / 1e9 - period_s)

@@ -1,0 +1,90 @@
+"""The throughput law: what sets the pace of a loop, from the clocks of its workers. Pure; no torch, no clock.
+
+A step cannot be faster than the loop body, than the workers together, or than the cores allow:
+
+    rate <= min(1 / step, workers / fetch, (cores - main) / cpu)
+
+with `step` the loop body's time fed from cache, `fetch` a worker's time for one batch while it has a core, `cpu` the
+core time of that, and `main` the cores that the loop's own process uses. Without workers both take turns:
+rate = 1 / (step + fetch). This is the bottleneck law of closed queueing networks (D. Lazowska et al., "Quantitative
+System Performance", 1984, ch. 5); it leaves out variance, so real loops are somewhat slower near the corner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from unstarve import estimate
+from unstarve.recording import Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """What the law needs to know."""
+
+    step_s: float
+    """Seconds of a step fed from cache."""
+    fetch_s: float
+    """Seconds that a worker with a core of its own needs for a batch."""
+    cpu_s: float
+    """Core seconds of that."""
+    cores: float
+    """Cores that may be used."""
+    main_cores: float = 0.0
+    """Cores that the loop's own process uses while it steps."""
+
+    def rate(self, workers: int) -> float:
+        """Steps per second with so many workers."""
+        if workers == 0:
+            return 1 / max(1e-9, self.step_s + self.fetch_s)
+        step, fetch, cpu = max(1e-9, self.step_s), max(1e-9, self.fetch_s), self.cpu_s
+        pace = min(1 / step, workers / fetch)
+        # the loop's own process needs `main_cores * step` core seconds of every step
+        needed = cpu + self.main_cores * step
+        return min(pace, self.cores / needed) if needed > 0 else pace
+
+    def enough_workers(self) -> int:
+        """The fewest workers after which more would gain nothing."""
+        best = self.rate(1 << 16)
+        return max(1, math.ceil(best * self.fetch_s - 1e-6))
+
+
+def of_blocks(blocks: Sequence[Block], workers: int, cores: float) -> Loop:
+    """The law's figures, from blocks of the untouched loop and of the loop fed from host memory.
+
+    Args:
+        blocks: measured blocks, of the rungs `none` and `host` at least.
+        workers: worker processes of the untouched loop.
+        cores: cores that may be used.
+    """
+    none = [block for block in blocks if block.rung == "none"]
+    host = [block for block in blocks if block.rung == "host"] or none
+    fetch_s = _mean_s(fetch for block in none for fetch in block.fetches_ns)
+    delay_s = _mean_s(delay for block in none for delay in block.delays_ns) if workers else 0.0
+    span = sum(block.end_ns - block.start_ns for block in host)
+    steps = sum(block.steps for block in host)
+    return Loop(
+        step_s=span / 1e9 / max(1, steps),
+        fetch_s=max(0.0, fetch_s - delay_s),
+        cpu_s=_mean_s(cpu for block in none for cpu in block.fetches_cpu_ns),
+        cores=cores,
+        main_cores=sum(block.main_cpu_ns for block in host) / span if span else 0.0,
+    )
+
+
+def _mean_s(figures: Iterable[int]) -> float:
+    return estimate.mean(list(figures)) / 1e9
+
+
+def worker_counts(loop: Loop, own: int, *, most: int, count: int = 5) -> list[int]:
+    """Numbers of workers worth trying: around where the law says that more gain nothing, and the script's own."""
+    enough = min(loop.enough_workers(), most)
+    cores = max(1, int(loop.cores))
+    grid = {1, 2, cores - 1, cores, cores + 1, enough, enough + 1, 2 * enough, (enough + 1) // 2, 2 * own, own // 2}
+    near = sorted({number for number in grid if 1 <= number <= most} | {own})
+    best = max(loop.rate(number) for number in near)
+    worth = [number for number in near if loop.rate(number) >= 0.6 * best and number != own]
+    worth.sort(key=lambda number: (abs(math.log((number + 0.5) / (enough + 0.5))), number))
+    return sorted({own, *worth[: count - 1]})

@@ -1,0 +1,105 @@
+"""What only CUDA can tell about a loop body: where it waits for the device, and how much of a step the device computes."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from unstarve.measure.body import user_line
+
+_SYNC_MESSAGE = "called a synchronizing CUDA operation"
+"""What torch warns of in its synchronisation debug mode."""
+
+
+class SyncWatch:
+    """Counts, from `start` to `stop`, where the loop's code waits for the device: `.item()`, `.cpu()`, `print` of a
+    tensor and the like, by torch's synchronisation debug mode, and explicit calls of `torch.cuda.synchronize`.
+
+    A thread that waits for CUDA spins, so that its CPU time looks like work.
+    """
+
+    def __init__(self) -> None:
+        self.places: Counter[tuple[str, int]] = Counter()
+        """Waits by file and line of the user's code."""
+        self._warnings = warnings.catch_warnings()
+        self._mode = 0
+        self._synchronize = torch.cuda.synchronize
+
+    def start(self) -> None:
+        """Begin counting."""
+        self._mode = torch.cuda.get_sync_debug_mode()
+        self._warnings.__enter__()
+        warnings.filterwarnings("always", message=_SYNC_MESSAGE)
+        show = warnings.showwarning
+
+        def count(message: Any, category: Any, *arguments: Any, **keywords: Any) -> None:
+            if _SYNC_MESSAGE in str(message):
+                self._count()
+            else:
+                show(message, category, *arguments, **keywords)
+
+        def synchronize(*arguments: Any, **keywords: Any) -> None:
+            self._count()
+            self._synchronize(*arguments, **keywords)
+
+        warnings.showwarning = count
+        torch.cuda.synchronize = synchronize
+        torch.cuda.set_sync_debug_mode("warn")
+
+    def _count(self) -> None:
+        place = user_line(sys._getframe(1))
+        if place is not None:
+            self.places[place] += 1
+
+    def stop(self) -> None:
+        """End counting and leave everything as it was."""
+        torch.cuda.set_sync_debug_mode(self._mode)
+        torch.cuda.synchronize = self._synchronize
+        self._warnings.__exit__(None, None, None)
+
+
+class DeviceProfile:
+    """Records, from `start` to `stop`, when the device computes or copies."""
+
+    def __init__(self) -> None:
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        self._profile = torch.profiler.profile(activities=activities)
+
+    def start(self) -> None:
+        """Begin recording."""
+        self._profile.__enter__()
+
+    def stop(self) -> float:
+        """Seconds in which at least one kernel or copy ran."""
+        self._profile.__exit__(None, None, None)
+        events = self._profile.events() or ()
+        spans = [
+            (event.time_range.start, event.time_range.end)
+            for event in events
+            if event.device_type == torch.autograd.DeviceType.CUDA and not getattr(event, "is_user_annotation", False)
+        ]
+        return covered(spans) / 1e6
+
+
+def covered(spans: Sequence[tuple[float, float]]) -> float:
+    """Length of the union of intervals."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def is_in_use() -> bool:
+    """Whether this process computes on a CUDA device, so that the above has something to see."""
+    return torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.memory_allocated() > 0
+
+
+def is_profiled() -> bool:
+    """Whether a profiler is on already; torch allows one at a time."""
+    return bool(torch.autograd._profiler_enabled())

@@ -1,0 +1,283 @@
+"""What trying loader settings found, and the change to the script that follows. Pure; no torch, no clock."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import json
+import linecache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unstarve import estimate
+from unstarve.judge import start_cost_s
+from unstarve.recording import Recording, Settings
+from unstarve.report import Caveat, Estimate
+
+SCHEMA = "unstarve.tuning/1"
+
+FINAL = "trial:final"
+"""Rung of the winner's last stage, whose blocks no choice was based on."""
+
+WORTH = 1.02
+"""Settings that gain less are not worth a change of the script."""
+
+START_SHARE = 0.03
+"""Keeping workers over epochs is advised from this share of an epoch on that goes into starting them."""
+
+_NAMES = ("num_workers", "prefetch_factor", "in_order", "pin_memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """Settings that the loop ran under."""
+
+    settings: Settings
+    """The settings."""
+    label: str
+    """How a person reads them."""
+    steps_per_s: Estimate
+    """Steps of the loop per second."""
+    gain: Estimate | None
+    """Speed-up against the script's own settings, paired by round; None for these themselves."""
+    rounds: int
+    """Blocks measured."""
+    is_own: bool = False
+    """Whether they are the script's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """The answer to: which loader settings are best for this loop?"""
+
+    sentence: str
+    """The answer in a sentence or two."""
+    own: Settings
+    """The script's settings."""
+    best: Settings
+    """The settings to use: the script's own where no others are worth it."""
+    gain: Estimate | None
+    """Speed-up of the loop by the best settings, measured after the choice; None where there is nothing to change."""
+    tried: tuple[Tried, ...]
+    """Everything tried, fastest first."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments to change in the `DataLoader(...)` call."""
+    source: str | None = None
+    """`file:line` of that call."""
+    diff: str | None = None
+    """The same as a unified diff of the script, where the call was found and can be edited."""
+    snippet: str | None = None
+    """Code that the call's arguments do not cover."""
+    headroom: Estimate | None = None
+    """Speed-up if input cost nothing at all; no settings can gain more."""
+    caveats: tuple[Caveat, ...] = ()
+    """Doubts."""
+    environment: dict[str, Any] = field(default_factory=dict)
+    """Machine and versions."""
+    command: str = ""
+    """What was run."""
+    loader: str = ""
+    """Class of the loader and of its dataset."""
+    steps: int = 0
+    """Steps of the loop in all."""
+    seconds: float = 0.0
+    """Wall time in all."""
+
+    @property
+    def is_change(self) -> bool:
+        """Whether there is anything to change."""
+        return bool(self.arguments) or self.snippet is not None
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The result as a JSON text by the schema `unstarve.tuning/1`; also written to `path` where one is given."""
+        text = json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}, indent=1, ensure_ascii=False, allow_nan=False)
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+
+def judge(recording: Recording) -> Tuning | None:
+    """What the recording of a search says; None where it does not even have the script's own settings."""
+    loader = recording.loader
+    rates = estimate.rates(recording.blocks)
+    if loader is None or "none" not in rates:
+        return None
+    own = loader.settings
+    rungs = {rung.id: rung for rung in recording.rungs if rung.settings is not None}
+    tried = [Tried(settings=own, label=str(own), steps_per_s=rates["none"], gain=None, rounds=_rounds(recording, "none"), is_own=True)]  # fmt: skip
+    for ident, rung in rungs.items():
+        assert rung.settings is not None
+        tried.append(
+            Tried(
+                settings=rung.settings, label=rung.label, steps_per_s=rates[ident],
+                gain=estimate.contrast(recording.blocks, ident, "none"), rounds=_rounds(recording, ident),
+            )
+        )  # fmt: skip
+    final = rungs.get(FINAL)
+    gain = estimate.contrast(recording.blocks, FINAL, "none")
+    best = own
+    if final is not None and final.settings is not None and gain is not None and _is_better(own, final.settings, gain):
+        best = final.settings
+    arguments = {name: getattr(best, name) for name in _NAMES if getattr(best, name) != getattr(own, name)}
+    if best.num_workers == 0:
+        arguments.pop("prefetch_factor", None)
+    keeps, share = _should_keep_workers(recording, best)
+    if keeps:
+        arguments["persistent_workers"] = True
+    headroom = estimate.contrast(recording.blocks, "host", "none")
+    return Tuning(
+        sentence=_sentence(own, best, gain, headroom, share if keeps else 0.0),
+        own=own,
+        best=best,
+        gain=gain if best != own else None,
+        tried=tuple(sorted(tried, key=lambda item: -item.steps_per_s.value)),
+        arguments=arguments,
+        source=loader.source,
+        diff=diff(loader.source, arguments) if arguments else None,
+        snippet=_snippet(best),
+        headroom=headroom,
+        caveats=_doubts(recording, best, headroom, gain if best != own else None),
+        environment=dict(recording.environment),
+        command=recording.command,
+        loader=loader.name,
+        steps=recording.steps_total,
+        seconds=round(recording.span_ns / 1e9, 1),
+    )
+
+
+def _rounds(recording: Recording, rung: str) -> int:
+    return sum(block.rung == rung for block in recording.blocks)
+
+
+def _is_better(own: Settings, best: Settings, gain: Estimate) -> bool:
+    """Faster beyond doubt, or as fast with fewer workers."""
+    is_faster = gain.value >= WORTH and gain.low > 1.0
+    return is_faster or (best.num_workers < own.num_workers and gain.low > 0.97)
+
+
+def _should_keep_workers(recording: Recording, best: Settings) -> tuple[bool, float]:
+    """Whether starting workers anew takes a good part of an epoch, and which part."""
+    loader = recording.loader
+    assert loader is not None
+    natural = [start for start in recording.starts if start.loader == loader.number and start.natural]
+    if loader.persistent_workers or not best.num_workers or not loader.num_workers or not natural or not loader.length:
+        return False, 0.0
+    period = 1 / estimate.rates(recording.blocks)["none"].value
+    recurring = natural[1:] or natural
+    cost = estimate.mean([start_cost_s(start, period) for start in recurring])
+    share = cost / (cost + loader.length * period)
+    return share > START_SHARE, share
+
+
+def _sentence(own: Settings, best: Settings, gain: Estimate | None, headroom: Estimate | None, starting: float) -> str:
+    keep = ""
+    if starting:
+        keep = f" Keeping the workers over epochs would save the {starting:.0%} of an epoch that starting them takes."
+    if best == own or gain is None:
+        room = ""
+        if headroom is not None and headroom.value < 1.05:
+            room = " The loop is not held back by its input, so no settings could."
+        elif headroom is not None:
+            room = f" Input costs a factor of {headroom.value:.2f}, but not for want of settings: see `unstarve run`."
+        return f"Nothing that was tried is better than {own}, the script's own.{room}{keep}"
+    if gain.value < WORTH:
+        return f"{_capital(str(best))} are as good as {own}: the loop runs {gain.value:.2f} times as fast.{keep}"
+    return f"With {best} instead of {own} the loop runs {gain.value:.2f} times as fast.{keep}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _snippet(best: Settings) -> str | None:
+    if best.worker_threads is None:
+        return None
+    count = best.worker_threads
+    return (
+        "def worker_init_fn(worker_id):\n"
+        f"    torch.set_num_threads({count})  # and cv2.setNumThreads({count}) where OpenCV is used"
+    )
+
+
+def _doubts(
+    recording: Recording, best: Settings, headroom: Estimate | None, gain: Estimate | None
+) -> tuple[Caveat, ...]:
+    found = [Caveat(id=note.id, sentence=note.sentence) for note in recording.notes]
+    if not best.in_order:
+        sentence = "Batches in any order make a run depend on the workers' timing: it cannot be repeated exactly."
+        found.append(Caveat(id="order", sentence=sentence))
+    if gain is not None and gain.value > WORTH and headroom is not None and gain.value > 1.1 * headroom.value:
+        sentence = (
+            f"Fed from cache the loop gained only {headroom.value:.2f}, less than the settings did: the machine's "
+            "speed changed meanwhile."
+        )
+        found.append(Caveat(id="evidence-disagrees", sentence=sentence))
+    if gain is not None and _rounds(recording, FINAL) < 3:
+        sentence = f"The winner was compared in {_rounds(recording, FINAL)} rounds only; a larger --budget tells more."
+        found.append(Caveat(id="few-rounds", sentence=sentence))
+    return tuple(found)
+
+
+# --- The script's line ------------------------------------------------------------------------------------------------
+
+
+def diff(source: str | None, arguments: Mapping[str, Any]) -> str | None:
+    """The change of the `DataLoader(...)` call at `file:line` as a unified diff; None where it cannot be edited."""
+    if source is None:
+        return None
+    filename, _, number = source.rpartition(":")
+    lines = linecache.getlines(filename)
+    call = _call_at(lines, int(number))
+    if call is None or any(keyword.arg is None for keyword in call.keywords) or len(call.args) > 5:
+        return None
+    changed = _edited("".join(lines), call, arguments).splitlines(keepends=True)
+    name = Path(filename).name
+    return "".join(difflib.unified_diff(lines, changed, f"a/{name}", f"b/{name}", n=1))
+
+
+def _call_at(lines: Sequence[str], number: int) -> ast.Call | None:
+    """The innermost call around the line that makes a loader: by its name, or by arguments that only loaders take."""
+    try:
+        tree = ast.parse("".join(lines))
+    except SyntaxError:
+        return None
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and node.lineno <= number <= (node.end_lineno or node.lineno) and _is_maker(node)
+    ]
+    return max(calls, key=lambda node: (node.lineno, node.col_offset), default=None)
+
+
+def _is_maker(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name.endswith("Loader") or any(keyword.arg == "num_workers" for keyword in call.keywords)
+
+
+def _edited(text: str, call: ast.Call, arguments: Mapping[str, Any]) -> str:
+    """The text with the call's keyword arguments changed, and new ones added behind the last argument."""
+    present = {keyword.arg: keyword.value for keyword in call.keywords}
+    edits = [(_span(text, present[name]), repr(value)) for name, value in arguments.items() if name in present]
+    added = "".join(f", {name}={value!r}" for name, value in arguments.items() if name not in present)
+    last = max([*call.args, *present.values()], key=lambda node: (node.end_lineno, node.end_col_offset), default=None)
+    if added and last is not None:
+        end = _span(text, last)[1]
+        edits.append(((end, end), added))
+    for (begin, end), new in sorted(edits, reverse=True):
+        text = text[:begin] + new + text[end:]
+    return text
+
+
+def _span(text: str, node: ast.expr) -> tuple[int, int]:
+    """Where the expression stands, in characters; the tree counts columns in bytes."""
+    lines = text.splitlines(keepends=True)
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+
+    def offset(line: int, column: int) -> int:
+        return sum(map(len, lines[: line - 1])) + len(lines[line - 1].encode()[:column].decode())
+
+    return offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)
