@@ -118,9 +118,13 @@ def test_one_block_a_rung_still_gives_an_interval() -> None:
     assert found.low < 1.95 < 2.05 < found.high
 
 
-def test_no_common_round_gives_no_contrast() -> None:
-    """Rungs that never ran in the same round are not compared."""
-    assert estimate.contrast([make_block("none", 0, 1.0), make_block("host", 1, 2.0)], "host", "none") is None
+def test_rungs_without_a_common_round_are_compared_all_the_same() -> None:
+    """Rungs that never ran in the same round are compared by their blocks; a rung never measured is not compared."""
+    blocks = [make_block("none", 0, 1.0), make_block("host", 1, 2.0)]
+    gain = estimate.contrast(blocks, "host", "none")
+    assert gain is not None
+    assert gain.low < gain.value == pytest.approx(2.0) < gain.high
+    assert estimate.contrast(blocks, "device", "none") is None
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 2.5, 3, 4.5, 6, 9, 14, 25, 50, 200])

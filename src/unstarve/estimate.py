@@ -56,11 +56,16 @@ def rates(blocks: Sequence[Block]) -> dict[str, Estimate]:
 
 
 def contrast(blocks: Sequence[Block], upper: str, lower: str) -> Estimate | None:
-    """Rate of `upper` over rate of `lower`, paired by round, with a 95 % interval; None if no round has both."""
+    """Rate of `upper` over rate of `lower`, paired by round, with a 95 % interval; None if either was not measured.
+
+    Where no round has both, their first blocks are compared as if they were of one round.
+    """
     groups = _groups(blocks)
-    differences = _differences(groups.get(upper, []), groups.get(lower, []))
-    if not differences:
+    if upper not in groups or lower not in groups:
         return None
+    differences = _differences(groups[upper], groups[lower])
+    if not differences:
+        differences = [math.log(rate(groups[upper][0]) / rate(groups[lower][0]))]
     pooled, weight = _prior_of_difference(groups, upper, lower)
     within = _within(groups[upper]) + _within(groups[lower])
     return _interval(differences, pooled, weight, fallback=within)

@@ -35,8 +35,13 @@ class Settings:
     worker_threads: int | None = None
     """Threads that torch and OpenCV may use in each worker; None for what the workers chose."""
 
+    def changes(self, own: Settings) -> dict[str, Any]:
+        """Arguments of a `DataLoader` that must change to come here from `own`."""
+        names = ["num_workers", "in_order", "pin_memory"] + (["prefetch_factor"] if self.num_workers else [])
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(own, name)}
+
     def __str__(self) -> str:
-        parts = [f"{self.num_workers} worker{'' if self.num_workers == 1 else 's'}"]
+        parts = [f"{self.num_workers or 'no'} worker{'' if self.num_workers == 1 else 's'}"]
         if self.num_workers and self.prefetch_factor != 2:
             parts.append(f"prefetch {self.prefetch_factor}")
         if not self.in_order:
@@ -82,7 +87,8 @@ class Block:
     start_ns: int
     """Clock at the block's first delivery, after synchronisation."""
     end_ns: int
-    """Clock when the loop asked for the batch after the last one, after synchronisation."""
+    """Clock when the loop asked for the batch after the last one, after synchronisation; less what came between where
+    an epoch ended in the block."""
     waits_ns: tuple[int, ...]
     """For each step, how long the loop waited for its batch."""
     bodies_ns: tuple[int, ...]
@@ -162,6 +168,10 @@ class Start:
     """Clock when the iterator ended or was last used."""
     sampler_ns: int = 0
     """Of the above, time in the sampler before its first index."""
+    dropped: int = 0
+    """Batches at its beginning that the loop dropped unused, as a run does that skips what it had seen before."""
+    dropped_ns: int = 0
+    """From the request for the iterator to the end of dropping."""
     natural: bool = True
     """Whether it ran as without unstarve: own workers, nothing cached."""
 

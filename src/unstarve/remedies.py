@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from unstarve import estimate
 from unstarve.recording import Loader, Recording
 from unstarve.report import Culprit, Remedy, Report
+
+WORTH_TRIED = 1.05
+"""Settings that gained less in the loop are not worth a word."""
 
 Rule = Callable[[Recording, Report, Culprit], "Remedy | None"]
 
@@ -18,7 +22,30 @@ def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
             remedy = rule(recording, report, culprit)
             if remedy is not None:
                 found.setdefault(remedy.id, remedy)
+    for remedy in _tried_settings(recording):
+        found.setdefault(remedy.id, remedy)
     return tuple(found.values())
+
+
+def _tried_settings(recording: Recording) -> list[Remedy]:
+    """Loader settings that were tried in the loop and made it faster."""
+    found = []
+    for rung in recording.rungs:
+        gain = estimate.contrast(recording.blocks, rung.id, "none") if rung.settings is not None else None
+        if gain is None or rung.settings is None or gain.low <= 1.0 or gain.value < WORTH_TRIED:
+            continue
+        arguments = rung.settings.changes(_loader(recording).settings)
+        patch = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        found.append(
+            Remedy(
+                id="out-of-order" if "in_order" in arguments else "workers",
+                advice=f"Give the loader {rung.settings}; `unstarve tune` looks for the best settings.",
+                patch=f"DataLoader(..., {patch})",
+                measured_gain=gain,
+                about="loader",
+            )
+        )
+    return found
 
 
 def _loader(recording: Recording) -> Loader:

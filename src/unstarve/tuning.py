@@ -28,8 +28,6 @@ WORTH = 1.02
 START_SHARE = 0.03
 """Keeping workers over epochs is advised from this share of an epoch on that goes into starting them."""
 
-_NAMES = ("num_workers", "prefetch_factor", "in_order", "pin_memory")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
@@ -62,7 +60,7 @@ class Tuning:
     gain: Estimate | None
     """Speed-up of the loop by the best settings, measured after the choice; None where there is nothing to change."""
     tried: tuple[Tried, ...]
-    """Everything tried, fastest first."""
+    """Everything tried, the largest gain first."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments to change in the `DataLoader(...)` call."""
     source: str | None = None
@@ -121,9 +119,9 @@ def judge(recording: Recording) -> Tuning | None:
     best = own
     if final is not None and final.settings is not None and gain is not None and _is_better(own, final.settings, gain):
         best = final.settings
-    arguments = {name: getattr(best, name) for name in _NAMES if getattr(best, name) != getattr(own, name)}
-    if best.num_workers == 0:
-        arguments.pop("prefetch_factor", None)
+    arguments = best.changes(own)
+    if not own.num_workers and best.num_workers:
+        arguments["persistent_workers"] = True  # or every epoch would begin with starting them
     keeps, share = _should_keep_workers(recording, best)
     if keeps:
         arguments["persistent_workers"] = True
@@ -133,7 +131,7 @@ def judge(recording: Recording) -> Tuning | None:
         own=own,
         best=best,
         gain=gain if best != own else None,
-        tried=tuple(sorted(tried, key=lambda item: -item.steps_per_s.value)),
+        tried=tuple(sorted(tried, key=lambda item: -(item.gain.value if item.gain is not None else 1.0))),
         arguments=arguments,
         source=loader.source,
         diff=diff(loader.source, arguments) if arguments else None,

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from unstarve import estimate
+from unstarve import estimate, law
 from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, share_of
+from unstarve.judge.walltime import dropping_start
 from unstarve.recording import BodyLine, Stage
 from unstarve.report import Culprit, Estimate, WallTime
 
@@ -22,7 +23,7 @@ Rule = Callable[[Evidence, WallTime], list[Culprit]]
 
 def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, ...]:
     if bound == "start":
-        return tuple(_worker_start(evidence, time))
+        return tuple(_dropped(evidence) or _worker_start(evidence, time))
     if bound == "step":
         return tuple(_copy(evidence, time) + _step_host(evidence, time))
     if bound == "unresolved":
@@ -33,7 +34,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
         _whole_dataset,
         _fixed,
         _copy,
-        _too_few_workers,
+        _workers,
         _tried,
         _uneven,
         _stalled,
@@ -180,30 +181,45 @@ def _copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]  # fmt: skip
 
 
-def _too_few_workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """Predicted gain of more workers, by the throughput law: the slower of the step and the workers sets the pace."""
-    workers = evidence.loader.num_workers
-    if workers > 1 or evidence.loader.kind == "other":
+def _workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Far too few worker processes, or far too many: by a trial of another number, else by the throughput law."""
+    own = evidence.loader.num_workers
+    if evidence.loader.kind == "other":
         return []
-    cores = float(evidence.recording.environment.get("cores_available", 1))
-    step = 1 / evidence.rates[evidence.ceiling_id].value
-    fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
-    if fetch <= 0 or (workers == 1 and cores < 2):
+    for settings, gain in evidence.trials():
+        is_few = own <= 1 and settings.num_workers > own
+        if gain.low > 1.0 and (is_few or (settings.num_workers < own and gain.value > 1 + evidence.threshold)):
+            sentence = f"Tried in the loop: with {settings} it runs {gain.value:.2f} times as fast as with {own}."
+            return [_workers_culprit(evidence, gain, sentence)]
+    is_tried = any(settings.num_workers != own for settings, _ in evidence.trials())
+    return [] if own > 1 or is_tried else _too_few_workers(evidence, own)
+
+
+def _too_few_workers(evidence: Evidence, own: int) -> list[Culprit]:
+    """What the law expects of as many workers as are of use, where none were tried."""
+    loop = law.of_blocks(evidence.blocks, own, float(evidence.recording.environment.get("cores_available", 1)))
+    value = loop.rate(max(1, loop.enough_workers())) * (1 / evidence.rates["none"].value)
+    if value <= 1:
         return []
-    waits = max(0.0, fetch - cpu - evidence.delay_s("none"))
-    best = max(1.0, cores)
-    per_batch = cpu / best + waits / max(2.0, 2 * best)
-    period = 1 / evidence.rates["none"].value
-    value = period / max(step, per_batch)
-    gain = Estimate(value=value, low=min(value, 1 + (value - 1) * 0.7), high=max(value, 1 + (value - 1) * 1.15))
-    number = "no worker processes: loading and stepping take turns" if workers == 0 else "a single worker process"
-    return [
-        Culprit(
-            stage="workers", kind="workers", name=f"num_workers={workers}", source=evidence.loader.source,
-            resource="cpu", gain=gain,
-            evidence=f"The loader has {number}; a batch takes {fetch * 1e3:.0f} ms, {cores:.0f} cores could share it.",
-        )
-    ]  # fmt: skip
+    gain = Estimate(value=value, low=1 + (value - 1) * 0.7, high=1 + (value - 1) * 1.15)
+    number = "no worker processes: loading and stepping take turns" if own == 0 else "a single worker process"
+    sentence = (
+        f"The loader has {number}; a batch takes {loop.fetch_s * 1e3:.0f} ms, and {loop.cores:.0f} cores could share the "
+        "work. Computed, not tried."
+    )
+    return [_workers_culprit(evidence, gain, sentence)]
+
+
+def _workers_culprit(evidence: Evidence, gain: Estimate, sentence: str) -> Culprit:
+    return Culprit(
+        stage="workers",
+        kind="workers",
+        name=f"num_workers={evidence.loader.num_workers}",
+        source=evidence.loader.source,
+        resource="cpu",
+        gain=gain,
+        evidence=sentence,
+    )
 
 
 _TRIALS = (
@@ -268,7 +284,12 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
     step_ns = 1e9 / evidence.rates[evidence.ceiling_id].value
     if slowest < 4 * middle or busy > 0.85 or estimate.mean(fetches) / workers > 1.15 * step_ns:
         return []  # in the last case the workers are too slow in any order
+    tried = next((gain for settings, gain in evidence.trials() if not settings.in_order), None)
+    if tried is not None and tried.low <= 1.0:
+        return []  # letting ready batches overtake was tried, and was not shown to help
     value = min(headroom_of(evidence).value, 1 / max(0.1, busy))
+    gain = tried or Estimate(value=value, low=1 + (value - 1) * 0.5, high=1 + (value - 1) * 1.2)
+    how = f" Tried in the loop: in any order it runs {gain.value:.2f} times as fast." if tried is not None else ""
     return [
         Culprit(
             stage="scheduling",
@@ -276,10 +297,10 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
             name="batches delivered in order behind a slow one",
             source=evidence.loader.source,
             resource="wait",
-            gain=Estimate(value=value, low=1 + (value - 1) * 0.5, high=1 + (value - 1) * 1.2),
+            gain=gain,
             evidence=(
                 f"Workers are busy only {busy:.0%} of the time while the loop waits; a usual batch takes "
-                f"{middle / 1e6:.0f} ms, one in ten {slowest / 1e6:.0f} ms or more (n={len(fetches)})."
+                f"{middle / 1e6:.0f} ms, one in ten {slowest / 1e6:.0f} ms or more (n={len(fetches)}).{how}"
             ),
         )
     ]
@@ -337,6 +358,30 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
                 f"{len(starts)} natural starts: {construct:.2f} s to make the iterator, {first:.2f} s until the first "
                 f"batch, {sampler:.2f} s of it in the sampler, against "
                 f"{loader.length or (starts[0].batches if starts else 0)} batches an epoch."
+            ),
+        )
+    ]
+
+
+def _dropped(evidence: Evidence) -> list[Culprit]:
+    """Batches that were made only to be dropped: by how much an epoch would be shorter without."""
+    start = dropping_start(evidence)
+    if start is None:
+        return []
+    period = 1 / evidence.rates["none"].value
+    epoch = max(1, (evidence.loader.length or start.batches) - start.dropped) * period
+    value = 1 + start.dropped_ns / 1e9 / epoch
+    return [
+        Culprit(
+            stage="worker-start",
+            kind="worker-start",
+            name="batches made only to be dropped",
+            source=evidence.loader.source,
+            resource="cpu",
+            gain=Estimate(value=value, low=1 + (value - 1) * 0.75, high=1 + (value - 1) * 1.25),
+            evidence=(
+                f"The loop dropped the first {start.dropped} batches unused, which took {start.dropped_ns / 1e9:.1f} s: "
+                f"as long as {start.dropped_ns / 1e9 / period:.0f} steps."
             ),
         )
     ]

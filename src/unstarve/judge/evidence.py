@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate
-from unstarve.recording import Block, Loader, Recording, Stage
+from unstarve.recording import Block, Loader, Recording, Settings, Stage
 from unstarve.report import Estimate
 
 THRESHOLD = 0.05
@@ -41,6 +41,15 @@ class Evidence:
     def of(self, rung: str) -> list[Block]:
         """Blocks of one rung."""
         return [block for block in self.blocks if block.rung == rung]
+
+    def trials(self) -> list[tuple[Settings, Estimate]]:
+        """Loader settings that were tried in the loop, with what they gained."""
+        found = []
+        for rung in self.recording.rungs:
+            gain = self.contrast(rung.id, "none") if rung.settings is not None else None
+            if gain is not None and rung.settings is not None:
+                found.append((rung.settings, gain))
+        return found
 
     def wait_fraction(self, rung: str) -> float:
         """Share of the rung's time that the loop spent waiting for batches."""

@@ -11,7 +11,7 @@ from unstarve import estimate
 from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import THRESHOLD, Evidence, share_of, step_varies, without_copies
-from unstarve.judge.walltime import wall_time
+from unstarve.judge.walltime import dropping_start, wall_time
 from unstarve.recording import Recording, Stage
 from unstarve.remedies import remedies
 from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
@@ -107,6 +107,8 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
         return "start"
     if headroom.low > edge:
         return "input"
+    if dropping_start(evidence) is not None:
+        return "start"
     if headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
         return "step"
     waits = evidence.wait_fraction("none")
@@ -205,6 +207,8 @@ def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headr
     reach = f"the loop reaches {base.value:.3g} of a possible {max(base.value, top.value):.3g} steps/s"
     if bound == "input":
         return f"Input-bound: {reach}.{_first_culprit(culprits)}"
+    if bound == "start" and (drop := dropping_start(evidence)) is not None:
+        return f"Start-bound: {drop.dropped_ns / 1e9:.1f} s went into {drop.dropped} batches that the loop dropped unused.{_first_culprit(culprits)}"
     if bound == "start":
         return f"Start-bound: {time.start:.0%} of an epoch goes into starting iterators, before the first batch.{_first_culprit(culprits)}"
     if bound == "step":

@@ -7,6 +7,12 @@ from unstarve.judge.evidence import Evidence
 from unstarve.recording import Start
 from unstarve.report import WallTime
 
+MANY_DROPPED = 10
+"""Batches dropped at an iterator's beginning from which on that is no accident."""
+
+LONG_DROP_NS = 1_000_000_000
+"""Time that they must have taken to be worth a word."""
+
 
 def wall_time(evidence: Evidence) -> WallTime:
     """Account of the wall time of one epoch as the script would run it without us.
@@ -32,5 +38,13 @@ def wall_time(evidence: Evidence) -> WallTime:
 
 
 def start_cost_s(start: Start, period_s: float) -> float:
-    """What an iterator cost before its first batch, beyond the wait that every step has."""
-    return max(0.0, (start.construct_ns + start.first_wait_ns) / 1e9 - period_s)
+    """What an iterator cost before the first batch that the loop used, beyond the wait that every step has."""
+    return max(0.0, max(start.construct_ns + start.first_wait_ns, start.dropped_ns) / 1e9 - period_s)
+
+
+def dropping_start(evidence: Evidence) -> Start | None:
+    """The iterator at whose beginning the loop dropped batches unused for long, if there is one."""
+    ours = [start for start in evidence.recording.starts if start.loader == evidence.loader.number]
+    worst = max(ours, key=lambda start: start.dropped_ns, default=None)
+    is_long = worst is not None and worst.dropped >= MANY_DROPPED and worst.dropped_ns > LONG_DROP_NS
+    return worst if is_long else None

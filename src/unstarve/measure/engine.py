@@ -12,6 +12,7 @@ import statistics
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,15 @@ TARGET_AFTER = 2
 
 TARGET_AFTER_WITHOUT_GRADIENTS = 100
 """Batches without gradients after which it is taken all the same: the script may never train."""
+
+USED_NS = 30_000
+"""A loop that asks for the next batch sooner has done nothing with this one: it drops batches, as a resumed run may."""
+
+DROP_PATIENCE_NS = 3_000_000_000
+"""A loop that has only dropped batches for so long is taken as it is, where the length of an epoch is not known."""
+
+DROP_SHARE = 1 / 3
+"""A loop that has only dropped batches for so much of an epoch is taken as it is: it may be there to time the loader."""
 
 ANEW_STARTS = 12
 """Iterators with one batch each after which a loop is known to make a new one for every step."""
@@ -60,6 +70,7 @@ class _Pending:
     wait_ns: int
     telemetry: Telemetry | None
     is_whole: bool = True
+    has_gradients: bool = True
     lent: tuple[Any, Any] | None = None
 
 
@@ -114,10 +125,23 @@ class Session:
         self.wait_ns = 0
         self.delivered = 0
         self.is_natural = True
+        self.has_started = True
+        """Whether workers started for the present iterator as they would have without us."""
         self.with_gradients = 0
+        self.used = 0
+        """Batches that the loop did something with."""
+        self.dropped = 0
+        """Batches of this iterator that it dropped before the first that it used."""
+        self.dropped_ns = 0
         self.total = 0
         self.pending: _Pending | None = None
         self.epochs = 0
+
+    def only_drops(self) -> bool:
+        """Whether the loop has dropped batches for so long that it will not do anything else."""
+        if self.length is None:
+            return self.dropped_ns > DROP_PATIENCE_NS
+        return self.dropped > DROP_SHARE * self.length
 
     def sampler_ns(self) -> int:
         """Time that the sampler took before its first index in the present epoch."""
@@ -284,9 +308,11 @@ class Engine:
             session.iterator = make_iterator(session.loader)
             return
         fleet = session.fleet
+        session.has_started = True
         if fleet is not None and fleet.is_endless:
             session.is_natural = session.is_natural and not self._is_costly(session)
             if not session.is_natural or fleet.settings is not None:
+                session.has_started = False
                 return
         if fleet is not None and not fleet.is_persistent:
             fleet.close()
@@ -308,7 +334,10 @@ class Engine:
         )  # fmt: skip
         if session is self.target and not self.options.only_baseline:
             fleet.repeat()
-        fleet.start()
+        with warnings.catch_warnings():
+            if settings is not None:  # torch warns of more workers than cores; here that is the question
+                warnings.filterwarnings("ignore", message="This DataLoader will create")
+            fleet.start()
         return fleet
 
     def use(self, session: Session, settings: Settings | None) -> bool:
@@ -363,6 +392,7 @@ class Engine:
             session.starts.append(self._start_of(session, now))
         session.current._is_over = True
         session.first_wait_ns, session.wait_ns, session.delivered = -1, 0, 0
+        session.dropped = session.dropped_ns = 0
 
     def _start_of(self, session: Session, now: int) -> Start:
         last = session.pending.delivered_ns if session.pending is not None else now
@@ -375,7 +405,9 @@ class Engine:
             wait_ns=session.wait_ns,
             ended_ns=max(last, session.created_ns),
             sampler_ns=session.sampler_ns(),
-            natural=len(session.starts) < 2,
+            dropped=session.dropped if session.used else 0,
+            dropped_ns=session.dropped_ns if session.used else 0,
+            natural=session.has_started and len(session.starts) < 2,
         )
 
     # Batches -------------------------------------------------------------------------------------
@@ -397,12 +429,14 @@ class Engine:
             raise StopIteration
         if self._is_epoch_over(session):
             raise StopIteration
-        self._consider(session)
         step = self._end_step(session, now)
+        if self._consider(session):
+            step = None
         batch, telemetry = self._batch(session, step)
-        delivered = self.clock_ns()
-        self._account(session, now, delivered, telemetry)
-        self._lend(session, batch, telemetry)
+        lent = self._lend(session, batch)
+        self._account(session, now, self.clock_ns(), telemetry)
+        if session.pending is not None:
+            session.pending.lent = lent
         return batch
 
     def _is_epoch_over(self, session: Session) -> bool:
@@ -467,9 +501,8 @@ class Engine:
         session.delivered += 1
         session.total += 1
         is_whole = session.delivered > 1 and not self._is_disturbed and not session.has_begun_epoch()
-        if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
-            session.with_gradients += 1
-        session.pending = _Pending(delivered, wait, telemetry, is_whole)
+        has_gradients = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        session.pending = _Pending(delivered, wait, telemetry, is_whole, has_gradients)
 
     def _end_step(self, session: Session, now: int) -> Step | None:
         pending, session.pending = session.pending, None
@@ -477,9 +510,18 @@ class Engine:
             return None
         body = now - pending.delivered_ns
         self._check_lent(pending)
+        self._note_use(session, pending, body, now)
         return Step(
             pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
         )
+
+    def _note_use(self, session: Session, pending: _Pending, body_ns: int, now: int) -> None:
+        if body_ns >= USED_NS:
+            session.used += 1
+            session.with_gradients += pending.has_gradients
+        elif session.dropped == session.delivered - 1:
+            session.dropped += 1
+            session.dropped_ns = now - session.created_ns
 
     def _is_undisturbed(self, session: Session, pending: _Pending) -> bool:
         return len(self._sessions) == 1 or all(
@@ -506,20 +548,21 @@ class Engine:
 
     # The target ----------------------------------------------------------------------------------
 
-    def _consider(self, session: Session) -> None:
-        """Make the session the target if it looks like the training loader."""
+    def _consider(self, session: Session) -> bool:
+        """Make the session the target if it looks like the training loader; whether it has just become that."""
         if self.target is not None or self._passive:
-            return
+            return False
         if self.wanted_loader is not None:
             wanted = self._is_wanted(session)
         else:
-            wanted = session.with_gradients >= TARGET_AFTER or session.total >= TARGET_AFTER_WITHOUT_GRADIENTS
+            wanted = session.with_gradients >= TARGET_AFTER or session.used >= TARGET_AFTER_WITHOUT_GRADIENTS
+            wanted = wanted or (session.dropped >= TARGET_AFTER and session.only_drops())
         if wanted:
             self.target = session
-            session.pending = None
             if session.fleet is not None and not self.options.only_baseline:
                 session.fleet.repeat()
             self._program = self._make_program(_Bench(self, session), self.options)
+        return wanted
 
     def _finish(self) -> None:
         self.is_finished = True
@@ -563,10 +606,11 @@ class Engine:
         self._cached_out = (item, values.versions(item))
         return values.rewrap(item, lambda leaf: leaf)
 
-    def _lend(self, session: Session, batch: Any, telemetry: Telemetry | None) -> None:
+    def _lend(self, session: Session, batch: Any) -> tuple[Any, Any] | None:
         """Mark a real batch of the warm-up, to see whether the loop writes into what it gets."""
-        if session is self.target and session.total <= LENT_BATCHES and self.serving == "loader" and session.pending:
-            session.pending.lent = (batch, values.fingerprint(batch))
+        if session is not self.target or session.total >= LENT_BATCHES or self.serving != "loader":
+            return None
+        return batch, values.fingerprint(batch)
 
     def _check_lent(self, pending: _Pending) -> None:
         """Copy cached batches before use if the loop wrote into a batch that it was handed."""
@@ -765,12 +809,16 @@ class _Bench:
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers."""
-        assert self._session.fleet is not None
-        return self._session.fleet.issue(order)
+        return self._session.fleet.issue(order) if self._session.fleet is not None else 0
 
     def use(self, settings: Settings | None) -> bool:
         """Let batches come from workers with these settings, None for the script's own; whether that can be had."""
         return self._engine.use(self._session, settings)
+
+    @property
+    def start_s(self) -> float:
+        """What it took to make the last iterator, the workers included."""
+        return self._session.construct_ns / 1e9
 
     @property
     def most_workers(self) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from unstarve import estimate
+from unstarve import estimate, law
 from unstarve.measure import plan
 from unstarve.measure.body import BodySampler
 from unstarve.measure.cuda import DeviceProfile, SyncWatch
@@ -37,6 +37,12 @@ NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", a
 
 FIRST_STEPS = 6
 """Steps of a block in the first round, which only decides what else to measure."""
+
+LONGEST_START = 0.05
+"""Share of the budget that starting the workers may take for other settings to be tried."""
+
+LONGEST_BLOCK = 20.0
+"""Seconds after which a block that epoch ends keep interrupting is given up."""
 
 MOST_STEPS = 120
 """Steps of a block at most: a fast loop must not run out of data before the rungs are compared."""
@@ -134,6 +140,8 @@ class Bench(Protocol):
     def issue(self, order: dict[str, Any]) -> int: ...
     @property
     def most_workers(self) -> int: ...
+    @property
+    def start_s(self) -> float: ...
     def use(self, settings: Settings | None) -> bool: ...
     def dismiss(self, settings: Settings) -> None: ...
     def collect_batches(self, *, fewest: bool) -> int: ...
@@ -150,6 +158,11 @@ class Bench(Protocol):
     def device_profile(self) -> DeviceProfile | None: ...
     def device_busy(self, fraction: float) -> None: ...
     def progress(self, text: str) -> None: ...
+
+
+def trial(settings: Settings) -> Rung:
+    """The rung under which the loader has other settings."""
+    return Rung(id=f"trial:{settings}", label=str(settings), kind="trial", order=-1, settings=settings)
 
 
 def program(bench: Bench, options: Options) -> Program:
@@ -506,6 +519,7 @@ class Experiment:
         if not input_costs:
             return
         self._add_worker_trials()
+        self._add_loader_trials()
         computes = any(line.is_torch and line.cpu_fraction > 0.1 for line in self._body_lines)
         if self._bench.threads > 1 and computes and self._bench.workers:
             self.add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
@@ -535,6 +549,26 @@ class Experiment:
             self.add(WORKER_THREADS, "loader", {"mode": "run", "worker_threads": 1})
         if affinity < len(self._bench.affinity):
             self.add(AFFINITY, "loader", {"mode": "run", "affinity": self._bench.affinity})
+
+    def _add_loader_trials(self) -> None:
+        """Try another number of workers where the throughput law expects something of it, and delivery in any order
+        where some batches take much longer than others."""
+        own = self._bench.settings
+        if self._bench.start_s > LONGEST_START * self.budget_s:
+            return
+        loop = law.of_blocks(self._blocks, own.num_workers, self._bench.cores)
+        cores = max(1, int(self._bench.cores))
+        wanted = min(loop.enough_workers(), self._bench.most_workers)
+        if own.num_workers > 2 * max(cores, wanted):
+            self.add(trial(replace(own, num_workers=max(cores, wanted))), "loader", {"mode": "run"})
+        elif loop.rate(wanted) > 1.1 * loop.rate(own.num_workers):
+            self.add(trial(replace(own, num_workers=wanted)), "loader", {"mode": "run"})
+        if self._bench.can_reorder and own.in_order and own.num_workers > 1 and self._has_slow_batches():
+            self.add(trial(replace(own, in_order=False)), "loader", {"mode": "run"})
+
+    def _has_slow_batches(self) -> bool:
+        fetches = sorted(fetch for block in self._blocks if block.rung == NONE.id for fetch in block.fetches_ns)
+        return len(fetches) >= 4 and fetches[-1] > 3 * fetches[len(fetches) // 2]
 
     def _collate_share(self) -> float:
         sizes = max((findings.batch_size for findings in self._findings), default=1) or 1
@@ -616,18 +650,30 @@ class Experiment:
         fleet = self._bench.fleet
         self._bench.synchronize()
         start, cpu = self._bench.clock_ns(), self._bench.cpu_ns()
+        end, gap_ns, unsettled = start, 0, 0
         steps: list[Step] = []
         while len(steps) < count:
             step = yield from self._give(source)
             if self._has_failed(step, rung) or (source == "loader" and fleet != self._bench.fleet):
                 return None
-            if not step.is_whole:
-                return None
+            if not step.is_whole:  # an epoch ended: what came between is left out, and what was made meanwhile
+                unsettled = settle
+            if unsettled:
+                unsettled -= step.is_whole
+                if self._bench.clock_ns() - start > LONGEST_BLOCK * 1e9:
+                    return None
+                if not unsettled:
+                    self._bench.synchronize()
+                    gap_ns += self._bench.clock_ns() - end
+                    end = self._bench.clock_ns()
+                continue
             steps.append(step)
-            if len(steps) >= 2 * max(1, self._bench.workers) and self._is_long(start):
+            end = self._bench.clock_ns()
+            if len(steps) >= 2 * workers and self._is_long(start + gap_ns):
                 break
         self._bench.synchronize()
-        return _make_block(rung.id, number, start, self._bench.clock_ns(), self._bench.cpu_ns() - cpu, steps)
+        end = self._bench.clock_ns() - gap_ns
+        return _make_block(rung.id, number, start, end, self._bench.cpu_ns() - cpu, steps)
 
     def _has_failed(self, step: Step, rung: Rung) -> bool:
         if step.telemetry is None or step.telemetry.failure is None:
@@ -713,4 +759,4 @@ def _make_block(rung: str, number: int, start: int, end: int, cpu: int, steps: S
     )
 
 
-__all__ = ["Bench", "Experiment", "Give", "Options", "Step", "program"]
+__all__ = ["Bench", "Experiment", "Give", "Options", "Step", "program", "trial"]

@@ -63,6 +63,7 @@ def merge(parts: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]:
             known.delay_ns += cost.delay_ns
             known.read_bytes += cost.read_bytes
             known.read_calls += cost.read_calls
+            known.read_samples += cost.read_samples
             known.faults += cost.faults
             known.why_whole = known.why_whole or cost.why_whole
     return merged
@@ -310,7 +311,7 @@ def kind_of(cost: Cost, *, inside_item: bool = False) -> str:
         return "read"
     if _DECODE.search(called) and not waits:
         return "decode"
-    if _READ.search(called) or cost.read_bytes / samples >= 4096:
+    if _READ.search(called) or 2 * cost.read_samples >= samples:
         return "read"
     if inside_item or _TRANSFORM.search(called):
         return "transform"

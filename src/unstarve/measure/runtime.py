@@ -74,6 +74,9 @@ def is_library(filename: str) -> bool:
     return filename.startswith(("<frozen", *_LIBRARY_PATHS)) or "site-packages" in filename
 
 
+PAGE_BYTES = 4096
+"""What the kernel reads at least."""
+
 # --- Observing --------------------------------------------------------------------------------------------------------
 
 
@@ -113,6 +116,8 @@ class Cost:
     """Bytes read by system calls."""
     read_calls: int = 0
     """Read system calls."""
+    read_samples: int = 0
+    """Timed samples that read at least a page: a module imported on first use is read once, data every time."""
     faults: int = 0
     """Page faults."""
 
@@ -228,6 +233,7 @@ class Observer:
             cost.cpu_ns.append(cpu)
             cost.read_bytes += read_bytes
             cost.read_calls += calls
+            cost.read_samples += read_bytes >= PAGE_BYTES
             cost.faults += faults
 
     def _prepared(self, parts: Split, address: Address, arguments: tuple[Any, ...]) -> types.FunctionType:

@@ -13,8 +13,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from unstarve import estimate, law
-from unstarve.measure.experiment import HOST, NONE, Bench, Experiment, Give, Options, Program, Step
-from unstarve.recording import Rung, Settings
+from unstarve.measure.experiment import HOST, NONE, Bench, Experiment, Give, Options, Program, Step, trial
+from unstarve.recording import Settings
 from unstarve.tuning import FINAL
 
 ROUNDS = (2, 2, 6)
@@ -30,11 +30,6 @@ CLOSE = 0.03
 def program(bench: Bench, options: Options) -> Program:
     """The whole search on one loader."""
     return _Tuner(bench, options).run()
-
-
-def trial(settings: Settings) -> Rung:
-    """The rung that tries the settings."""
-    return Rung(id=f"trial:{settings}", label=str(settings), kind="trial", order=-1, settings=settings)
 
 
 class _Tuner:
@@ -168,4 +163,4 @@ def _order(settings: Settings) -> dict[str, object]:
     return order
 
 
-__all__ = ["program", "trial"]
+__all__ = ["program"]
