@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 FREE_OF_TORCH = (
     "recording",
     "report",
+    "payload",
     "errors",
     "estimate",
     "judge",
@@ -28,7 +29,7 @@ FREE_OF_TORCH = (
 )
 """Modules that judge, draw or store: they work where torch is not installed."""
 
-PURE = ("recording", "report", "errors", "estimate", "judge", "remedies", "comparison")
+PURE = ("recording", "report", "payload", "errors", "estimate", "judge", "remedies", "comparison")
 """Modules that must touch no clock, no worker and no loader."""
 
 
@@ -106,9 +107,9 @@ def test_nothing_prints_outside_the_command_line() -> None:
 
 
 def test_frozen_data_has_documented_fields() -> None:
-    """Every field of a public dataclass of the report and the recording has a line of documentation beneath it."""
+    """Every field of a public dataclass of report, recording and payload has a line of documentation beneath it."""
     missing = []
-    for name in ("report", "recording"):
+    for name in ("report", "recording", "payload"):
         for node in ast.parse((SOURCE / f"{name}.py").read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
                 for field, below in zip(node.body, [*node.body[1:], None], strict=True):

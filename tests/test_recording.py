@@ -9,11 +9,16 @@ from test_judge import DECODE, make_recording
 
 from unstarve import recording
 from unstarve.errors import FormatError
+from unstarve.payload import Field
 
 
 def test_saving_and_loading_is_identity(tmp_path) -> None:
     """A recording read back equals the one that was written."""
-    original = make_recording({"none": 80, "host": 20, "knockout:decode": 25}, stages=(DECODE,))
+    image = Field(
+        path="batch[0]", kind="tensor", dtype="float32", shape=(8, 3), bytes=96, storage_bytes=96, min=-0.1, max=1
+    )
+    names = Field(path="batch['name']", kind="other", dtype="str", bytes=60, storage_bytes=60, read_by_step=False)
+    original = make_recording({"none": 80, "host": 20, "knockout:decode": 25}, stages=(DECODE,), payload=(image, names))
     original.save(tmp_path / "run.json")
     assert recording.load(tmp_path / "run.json") == original
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import FormatError
+from unstarve.payload import Field
 
 SCHEMA = "unstarve.recording/1"
 
@@ -284,6 +285,8 @@ class Recording:
     """From the first request for a batch to the end of the diagnosis."""
     has_device: bool = False
     """Whether there was an accelerator, or a simulated one, so that the device rung differs from the host rung."""
+    payload: tuple[Field, ...] = ()
+    """Leaves of the batch, as they were in the batches that were looked at."""
     notes: tuple[Note, ...] = ()
     """Observations that qualify the figures."""
     environment: dict[str, Any] = field(default_factory=dict)

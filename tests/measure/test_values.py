@@ -251,6 +251,34 @@ def test_size_counts_a_storage_once() -> None:
     assert values.size_bytes({"a": np.zeros(10), "b": whole[:1]}) == 4080
 
 
+def test_leaves_are_named_by_the_way_to_them() -> None:
+    """Each name, read as an expression, leads to its leaf, in the order of the leaves."""
+    value = {
+        "a": [torch.zeros(1), Pair(torch.ones(1), 3)],
+        7: Sample(torch.zeros(2), (np.zeros(1), "x")),
+        "e": Encoding({"ids": torch.zeros(3)}, "note"),
+        "r": Record(k=Slotted(torch.zeros(4))),
+        "p": Plain([1, 2]),
+        "d": collections.deque([5.0]),
+        "long": list(range(50)),
+    }
+    named = list(values.named_leaves(value, "value"))
+    assert [name for name, _ in named[:4]] == [
+        "value['a'][0]",
+        "value['a'][1].image",
+        "value['a'][1].label",
+        "value[7].image",
+    ]
+    assert [id(leaf) for _, leaf in named] == [id(leaf) for leaf in values.leaves(value)]
+    assert all(eval(name, {"value": value}) is leaf for name, leaf in named)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), 3, None, {"a": (shared := [torch.zeros(1)]), "b": shared}])
+def test_named_leaves_are_the_leaves(value: Any) -> None:
+    """A value without parts is its own leaf, and a container met twice is looked through once."""
+    assert [id(leaf) for _, leaf in values.named_leaves(value, "value")] == [id(leaf) for leaf in values.leaves(value)]
+
+
 def test_forcing_leaves_errors_to_the_user(tmp_path: Any) -> None:
     """A picture that cannot be decoded does not fail before the user's code touches it."""
     Image.effect_noise((64, 64), 50).save(tmp_path / "x.jpg")

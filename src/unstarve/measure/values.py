@@ -13,6 +13,7 @@ import ctypes
 import dataclasses
 import functools
 import io
+import itertools
 import pickle
 import random
 import sys
@@ -318,8 +319,42 @@ def _is_plain_list(value: Any) -> bool:
 def leaves(value: Any) -> Iterator[Any]:
     """The tensors, arrays, pictures and atoms inside `value`, containers and plain objects looked through once."""
     for item in _parts(value, set()):
-        if (not isinstance(item, _CONTAINERS) or _is_plain_list(item)) and not _is_opened(item):
+        if _ends_walk(item):
             yield item
+
+
+def named_leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """What `leaves` gives, each with the expression that leads to it from `name`, such as `batch['image'][0]`."""
+    yield from _named_leaves(value, name, set())
+
+
+def _named_leaves(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    if _ends_walk(value):
+        yield name, value
+    if _is_leaf(value) or id(value) in seen:
+        return
+    seen.add(id(value))
+    for step, part in zip(_steps(value), _inner(value), strict=False):  # some steps go on without end
+        yield from _named_leaves(part, name + step, seen)
+
+
+def _steps(value: Any) -> Iterator[str]:
+    """How each part that `_inner` gives is reached from `value`, in the same order."""
+    if isinstance(value, (dict, collections.UserDict)):
+        return (f"[{key!r}]" for key in value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return (f".{name}" for name in value._fields)
+    if isinstance(value, _CONTAINERS):
+        return (f"[{position}]" for position in itertools.count())
+    if isinstance(value, (functools.partial, types.MethodType, types.BuiltinFunctionType)):
+        return itertools.repeat("(…)")
+    if hasattr(value, "__dict__"):
+        return (f".{name}" for name in vars(value))
+    return (f".{field.name}" for field in dataclasses.fields(value)) if dataclasses.is_dataclass(value) else iter(())
+
+
+def _ends_walk(value: Any) -> bool:
+    return (not isinstance(value, _CONTAINERS) or _is_plain_list(value)) and not _is_opened(value)
 
 
 def _is_opened(value: Any) -> bool:
