@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unstarve import estimate
+from unstarve.payload import findings
 from unstarve.recording import Loader, Recording
-from unstarve.report import Culprit, Remedy, Report
+from unstarve.report import Culprit, Estimate, Remedy, Report
 
 WORTH_TRIED = 1.05
 """Settings that gained less in the loop are not worth a word."""
+
+WORTH_SAVING = 0.05
+"""Bytes, as a share of the batch, that are worth a word."""
 
 Rule = Callable[[Recording, Report, Culprit], "Remedy | None"]
 
@@ -22,7 +26,7 @@ def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
             remedy = rule(recording, report, culprit)
             if remedy is not None:
                 found.setdefault(remedy.id, remedy)
-    for remedy in _tried_settings(recording):
+    for remedy in _tried_settings(recording) + _leaner_payload(recording, report):
         found.setdefault(remedy.id, remedy)
     return tuple(found.values())
 
@@ -46,6 +50,42 @@ def _tried_settings(recording: Recording) -> list[Remedy]:
             )
         )
     return found
+
+
+def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
+    """What the batch need not carry, where moving batches was shown to cost the loop something."""
+    guilty = {culprit.kind for culprit in report.verdict.culprits}
+    whole = sum(field.bytes_per_step for field in recording.payload)
+    if not guilty & {"copy", "ipc", "pin", "collate"} or not whole:
+        return []
+    return [
+        Remedy(
+            id=f"payload:{item.id}:{item.path}",
+            advice=(
+                f"{item.advice} {_mib(item.bytes_before)} of the batch's {_mib(whole)} would become "
+                f"{_mib(item.bytes_after)}{'' if item.is_certain else ', if the values may be rounded'}."
+            ),
+            patch=item.patch,
+            predicted_gain=_lighter_copy(report, (item.bytes_before - item.bytes_after) / whole),
+            about="payload",
+        )
+        for item in findings(recording.payload, batch_size=_loader(recording).batch_size)
+        if item.bytes_before - item.bytes_after >= WORTH_SAVING * whole
+    ]
+
+
+def _lighter_copy(report: Report, saved: float) -> Estimate | None:
+    """The loop's gain if the copy to the device moved less by this share; None where there is no copy to speak of."""
+    rates = {rung.id: rung.steps_per_s.value for rung in report.rungs}
+    if "device" not in rates or rates["host"] >= rates["device"]:
+        return None
+    period, copy = 1 / rates["none"], 1 / rates["host"] - 1 / rates["device"]
+    value = period / max(0.05 * period, period - saved * copy)
+    return Estimate(value=value, low=1 + (value - 1) * 0.7, high=1 + (value - 1) * 1.3)
+
+
+def _mib(size: float) -> str:
+    return f"{size / 2**20:.3g} MiB"
 
 
 def _loader(recording: Recording) -> Loader:

@@ -48,7 +48,7 @@ def _judged(evidence: Evidence, headroom: Estimate) -> Report:
     bound = _bound(evidence, headroom, time)
     culprits = find_culprits(evidence, bound, time)
     caveats = find_doubts(evidence, headroom, bound, culprits)
-    limit = _limit(evidence, bound)
+    limit = _limit(evidence, bound, culprits)
     stages = _stages(evidence)
     report = Report(
         verdict=Verdict(bound=bound, sentence=_sentence(evidence, bound, culprits, headroom, time), culprits=culprits),
@@ -158,7 +158,7 @@ def _stage_result(evidence: Evidence, stage: Stage, gain: Estimate | None) -> St
     )
 
 
-def _limit(evidence: Evidence, bound: str) -> Limit:
+def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit:
     loader = evidence.loader
     fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
     period = 1 / evidence.rates["none"].value
@@ -175,6 +175,11 @@ def _limit(evidence: Evidence, bound: str) -> Limit:
             spare += f"; fed from the device, it computes {busy:.0%} of the time"
         is_device = evidence.recording.has_device and (busy is None or busy > IDLE_BELOW)
         return Limit(binding="device" if is_device else "main", explanation=f"{text}{spare}.")
+    if culprits and culprits[0].kind == "copy":
+        copy_s = 1 / evidence.rates["host"].value - 1 / evidence.rates["device"].value
+        return Limit(
+            binding="copy", explanation=f"Copying a batch to the device takes {copy_s * 1e3:.3g} ms of every step."
+        )
     if not fetch:
         return Limit(binding="unknown", explanation="The loader is not a DataLoader; its inside was not measured.")
     used = cpu / period + evidence.main_cpu_fraction("none")

@@ -21,13 +21,15 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from unstarve import errors, simulate
-from unstarve.measure import cuda, device, environment, experiment, values
+from unstarve.measure import cuda, device, environment, experiment, payload, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length
+from unstarve.measure.payload import UseWatch
 from unstarve.measure.runtime import is_library
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
+from unstarve.payload import Field
 from unstarve.recording import Block, BodyLine, Loader, Note, Recording, Rung, Settings, Stage, Start
 from unstarve.script import is_package_file
 
@@ -224,6 +226,10 @@ class Engine:
         self._made: dict[int, str] = {}
         self._body: tuple[BodyLine, ...] = ()
         self._device_busy: float | None = None
+        self._payload: tuple[Field, ...] = ()
+        self._use_watch: UseWatch | None = None
+        self._reads: list[set[str] | None] = []
+        self._reads_wanted = 0
         self._worker_environment: dict[str, Any] = {}
         self._natural_periods: list[int] = []
         self._is_disturbed = False
@@ -420,6 +426,7 @@ class Engine:
             Finished: the experiment is done and the loop is to end.
         """
         now = self.clock_ns()
+        self._end_use_watch()
         self._loop_began_ns = self._loop_began_ns or now
         if self.is_finished:
             batch = self._after_the_end(session)
@@ -437,7 +444,20 @@ class Engine:
         self._account(session, now, self.clock_ns(), telemetry)
         if session.pending is not None:
             session.pending.lent = lent
+        self._begin_use_watch(batch)
         return batch
+
+    def _begin_use_watch(self, batch: Any) -> None:
+        """See which fields of the batch the step reads, where that is asked for."""
+        if self._reads_wanted and self.serving == "host":
+            self._reads_wanted -= 1
+            self._use_watch = UseWatch()
+            self._use_watch.start(batch)
+
+    def _end_use_watch(self) -> None:
+        if self._use_watch is not None:
+            self._reads.append(self._use_watch.stop())
+            self._use_watch = None
 
     def _is_epoch_over(self, session: Session) -> bool:
         """Whether the loop has had as many batches as the loader promised; a fleet that repeats would give more."""
@@ -632,6 +652,20 @@ class Engine:
         sentence = "The loop writes into its batches, so cached batches are copied before use."
         self.note(Note(id="batch-mutated", sentence=sentence))
 
+    def watch_use(self, steps: int) -> None:
+        """Watch which fields the next steps fed from host memory read."""
+        self._reads_wanted = steps
+
+    def audit(self) -> None:
+        """Take note of what the kept batches carry, and of which fields the watched steps read."""
+        self._reads_wanted = 0
+        seen = [read for read in self._reads if read is not None]
+        is_known = bool(seen) and len(seen) == len(self._reads)
+        try:
+            self._payload = payload.audit(self._host, set().union(*seen) if is_known else None)
+        except Exception as error:  # an audit that fails must not cost the diagnosis
+            self.note(Note(id="audit-failed", sentence=f"What batches carry was not audited: {error}."))
+
     # Facts ---------------------------------------------------------------------------------------
 
     def note(self, note: Note) -> None:
@@ -690,6 +724,7 @@ class Engine:
             starts=tuple(sorted(starts, key=lambda start: start.created_ns)),
             body=self._body,
             device_busy=self._device_busy,
+            payload=self._payload,
             worker_environment=self._worker_environment,
             natural_period_ns=self._natural_period_ns(),
             steps_total=self.steps_total,
@@ -739,6 +774,7 @@ class Engine:
 
     def close(self) -> None:
         """End all workers; nothing is left running."""
+        self._end_use_watch()
         for session in self._sessions.values():
             for fleet in (session.fleet, *session.resting.values()):
                 if fleet is not None:
@@ -769,6 +805,8 @@ class _Bench:
         self.natural = engine.note_natural
         self.body = engine.set_body
         self.device_busy = engine.set_device_busy
+        self.watch_use = engine.watch_use
+        self.audit = engine.audit
         self.worker_environment = engine.set_worker_environment
         self.cores = environment.cores_available()
         self.can_reorder = hasattr(session.loader, "in_order")

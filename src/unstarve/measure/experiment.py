@@ -38,6 +38,9 @@ NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", a
 FIRST_STEPS = 6
 """Steps of a block in the first round, which only decides what else to measure."""
 
+AUDITED_STEPS = 2
+"""Steps that are watched for the fields of the batch that they read."""
+
 LONGEST_START = 0.05
 """Share of the budget that starting the workers may take for other settings to be tried."""
 
@@ -157,6 +160,8 @@ class Bench(Protocol):
     def sync_watch(self) -> SyncWatch | None: ...
     def device_profile(self) -> DeviceProfile | None: ...
     def device_busy(self, fraction: float) -> None: ...
+    def watch_use(self, steps: int) -> None: ...
+    def audit(self) -> None: ...
     def progress(self, text: str) -> None: ...
 
 
@@ -483,6 +488,14 @@ class Experiment:
         self._bench.body(self._body_lines)
         if source == "device":
             yield from self._profile_device()
+        yield from self._audit()
+
+    def _audit(self) -> Program:
+        """See which fields of a batch the step reads, over a few unmeasured steps, and what the batch carries."""
+        self._bench.watch_use(AUDITED_STEPS)
+        for _ in range(AUDITED_STEPS + 1):
+            yield from self._give("host")
+        self._bench.audit()
 
     def _profile_device(self) -> Program:
         """See how much of a step fed from the device the device computes."""
