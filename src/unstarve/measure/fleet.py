@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, _DatasetKind
 
 from unstarve.errors import Stalled
 from unstarve.measure.switchboard import Switchboard
-from unstarve.measure.worker import Instruments, Tagged, Telemetry, Token, WorkerInit
+from unstarve.measure.worker import Instruments, Telemetry, Token, WorkerInit, untagged
 from unstarve.recording import Settings
 
 JOIN_S = 2.0
@@ -152,9 +152,7 @@ class Fleet:
         """
         with _Patience(self._patience_s):
             item = next(self._iterator)
-        if isinstance(item, Tagged):
-            return item.data, item.telemetry
-        return item, None
+        return untagged(item)
 
     def close(self) -> None:
         """End the workers."""

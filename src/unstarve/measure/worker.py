@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, _DatasetKind, default_collate
-from torch.utils.data._utils import pin_memory as pinning
 
 from unstarve.measure import values
 from unstarve.measure.body import BodySampler
@@ -101,25 +100,19 @@ class Findings:
     """Lines of the data set's code, by sampling, where it could not be taken apart."""
 
 
-class Tagged:
-    """A batch with its telemetry, on its way from a worker to the loop."""
+TAG = "unstarve:tagged"
+"""First item of what travels in place of a batch; the second is the batch, the third its telemetry.
 
-    __slots__ = ("data", "telemetry")
-
-    def __init__(self, data: Any, telemetry: Telemetry) -> None:
-        self.data = data
-        self.telemetry = telemetry
-
-    def __reduce__(self) -> Any:
-        return _tagged, (self.data, tuple(self.telemetry))
-
-    def pin_memory(self, *_: Any) -> Tagged:
-        """The batch in page-locked memory, as the loader would have pinned it."""
-        return Tagged(pinning.pin_memory(self.data), self.telemetry)
+A tuple of plain values, since a class of ours would cost its pickling in every batch three times what the batch does,
+and since the thread that pins batches knows tuples.
+"""
 
 
-def _tagged(data: Any, telemetry: tuple[Any, ...]) -> Tagged:
-    return Tagged(data, Telemetry._make(telemetry))
+def untagged(item: Any) -> tuple[Any, Telemetry | None]:
+    """The batch in what a worker sent, and how it was made."""
+    if type(item) in (tuple, list) and len(item) == 3 and type(item[0]) is str and item[0] == TAG:
+        return item[1], Telemetry._make(item[2])
+    return item, None
 
 
 class Token:
@@ -195,7 +188,7 @@ class Instruments:
         wall, used = time.perf_counter_ns() - began, time.process_time_ns() - cpu
         copied = 0 if is_plain else self._copied_ns() - copied
         delay = self._run_delay.read_ns() - delay
-        return Tagged(data, Telemetry(generation, self._worker, wall, used, copied, delay, findings, self._failure))
+        return TAG, data, (generation, self._worker, wall, used, copied, delay, findings, self._failure)
 
     def _try_settings(self, order: dict[str, Any]) -> None:
         """Take over settings that the order tries in this worker, or go back to the worker's own."""
