@@ -36,6 +36,8 @@ class Output:
     quiet: bool
     project: str | None = None
     """Project under which the run is remembered in the history; None to leave it out."""
+    price: float | None = None
+    """What an hour of the machine costs."""
     is_stored: bool = False
     """Whether what is shown comes from a file, so that nothing need be kept."""
 
@@ -98,6 +100,12 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="MS",
     help="Feed a simulated accelerator instead of the script's loop.",
 )
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0),
+    metavar="PER_HOUR",
+    help="What the machine costs, to say what an epoch does.",
+)
 @click.option("--no-history", is_flag=True, help="Do not remember this run for `unstarve history`.")
 @click.option("--continue", "go_on", is_flag=True, help="Let the script run on, untouched, after the diagnosis.")
 @click.option(
@@ -112,7 +120,7 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
     module: str | None, save_path: str | None, budget: float | None, full: bool, depth: int, loader: str | None,
-    simulate_step: float | None, no_history: bool, go_on: bool, patience: float, json_path: str | None,
+    simulate_step: float | None, price: float | None, no_history: bool, go_on: bool, patience: float, json_path: str | None,
     html_path: str | None, fail_above: float | None, quiet: bool, arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Diagnose the training loop of SCRIPT, which is run as it is.
@@ -127,6 +135,7 @@ def run(
         fail_above=fail_above,
         quiet=quiet,
         project=None if no_history else _project(),
+        price=price,
     )
     output.check()
     script = _script(module, arguments)
@@ -301,7 +310,7 @@ def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
 
     recording = engine.recording()
     try:
-        report = judge(recording)
+        report = judge(recording, price=output.price)
     except Exception:
         _save_after_crash(recording)
         raise

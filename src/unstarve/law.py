@@ -45,6 +45,11 @@ class Loop:
         needed = cpu + self.main_cores * step
         return min(pace, self.cores / needed) if needed > 0 else pace
 
+    def capacity(self, workers: int) -> float:
+        """Batches per second that so many workers could make if the loop took them at once and needed no core itself."""
+        pace = workers / max(1e-9, self.fetch_s)
+        return min(pace, self.cores / self.cpu_s) if self.cpu_s > 0 else pace
+
     def enough_workers(self) -> int:
         """The fewest workers after which more would gain nothing."""
         best = self.rate(1 << 16)

@@ -146,6 +146,38 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """What a number of workers could feed on this machine."""
+
+    workers: int
+    """Worker processes."""
+    step_ms: float
+    """Shortest step, in milliseconds, that they would keep busy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What feeding the loop at its ceiling would take: computed by the throughput law, not tried."""
+
+    cores: float
+    """Cores that workers and loop would keep busy at the ceiling."""
+    workers: int
+    """Workers that would do, with a core each."""
+    read_mb_per_s: float | None = None
+    """Megabytes per second that would be read at the ceiling; None where the stages read nothing."""
+    read_mb_per_s_now: float | None = None
+    """Megabytes per second that are read now, page cache included."""
+    batch_mb: float | None = None
+    """Megabytes of a batch."""
+    feeds: tuple[Feed, ...] = ()
+    """Which step a number of workers could feed on this machine's cores."""
+    epoch_price: float | None = None
+    """What an epoch costs now, in the currency of the hourly price that was given."""
+    epoch_price_at_ceiling: float | None = None
+    """What it would cost at the ceiling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
     """Something to change."""
 
@@ -207,6 +239,8 @@ class Report:
     """Stages in pipeline order."""
     limit: Limit | None = None
     """What binds the loop."""
+    needs: Needs | None = None
+    """What feeding the loop at its ceiling would take."""
     remedies: tuple[Remedy, ...] = ()
     """What to change, best first."""
     caveats: tuple[Caveat, ...] = ()

@@ -105,8 +105,6 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
     stage = max(leaves, key=mean_ms)
-    if share_of(evidence, stage) < 0.5 and len(leaves) > 1:
-        stage = replace(stage, kind="code")
     culprit = _stage_culprit(evidence, stage, gain_by_share(evidence, stage, _capped(evidence, gain)))
     sentence = (
         f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; this stage takes "

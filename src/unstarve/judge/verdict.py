@@ -11,6 +11,7 @@ from unstarve import estimate
 from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import THRESHOLD, Evidence, share_of, step_varies, without_copies
+from unstarve.judge.needs import find_needs
 from unstarve.judge.walltime import dropping_start, wall_time
 from unstarve.recording import Recording, Stage
 from unstarve.remedies import remedies
@@ -21,12 +22,13 @@ NEAR = 2.0
 would be worth mending, and a caveat says what input may cost."""
 
 
-def judge(recording: Recording, *, threshold: float = THRESHOLD) -> Report:
+def judge(recording: Recording, *, threshold: float = THRESHOLD, price: float | None = None) -> Report:
     """The report on a recording.
 
     Args:
         recording: facts from a live loop.
         threshold: share of the loop's time that waiting for input may cost.
+        price: what an hour of the machine costs, in any currency, to say what an epoch costs.
     """
     blocks = tuple(without_copies(block, recording) for block in recording.blocks)
     rates = estimate.rates(blocks)
@@ -39,10 +41,10 @@ def judge(recording: Recording, *, threshold: float = THRESHOLD) -> Report:
     headroom = evidence.contrast(ceiling, "none")
     if headroom is None:
         return _unresolved(recording, rates)
-    return _judged(evidence, headroom)
+    return _judged(evidence, headroom, price)
 
 
-def _judged(evidence: Evidence, headroom: Estimate) -> Report:
+def _judged(evidence: Evidence, headroom: Estimate, price: float | None) -> Report:
     recording = evidence.recording
     time = wall_time(evidence)
     bound = _bound(evidence, headroom, time)
@@ -58,6 +60,7 @@ def _judged(evidence: Evidence, headroom: Estimate) -> Report:
         rungs=_rungs(evidence),
         stages=stages,
         limit=limit,
+        needs=find_needs(evidence, price),
         caveats=caveats,
         headroom=headroom,
         environment=_environment(recording),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unstarve.report import Caveat, Culprit, Estimate, Remedy, Report, RungResult, StageResult, Verdict, WallTime
+from unstarve.report import Caveat, Culprit, Estimate, Needs, Remedy, Report, RungResult, StageResult, Verdict, WallTime
 
 LADDER_KINDS = ("device", "host", "collated", "samples", "cut", "none")
 MOST_FINDINGS = 3
@@ -357,3 +357,31 @@ def _setting(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_setting(item) for item in value)
     return figure(value) if isinstance(value, float) else printable(str("unknown" if value is None else value))
+
+
+def needs(report: Report) -> list[tuple[str, str]]:
+    """What feeding the ceiling would take, as labels and sentences; nothing where the loop is fed already."""
+    found, bound = report.needs, report.verdict.bound
+    if found is None:
+        return []
+    lines = []
+    if bound == "input":
+        lines.append(("Needs", _at_the_ceiling(report, found)))
+    if bound in ("input", "step") and found.feeds:
+        table = ", ".join(f"{feed.workers} → {figure(feed.step_ms)} ms" for feed in found.feeds)
+        lines.append(("Feeds", f"the shortest step that so many workers could feed here: {table}."))
+    if found.epoch_price is not None and found.epoch_price_at_ceiling is not None:
+        prices = (
+            f"an epoch costs {figure(found.epoch_price)} now and {figure(found.epoch_price_at_ceiling)} at the ceiling."
+        )
+        lines.append(("Price", prices))
+    return lines
+
+
+def _at_the_ceiling(report: Report, found: Needs) -> str:
+    available = report.environment.get("cores_available")
+    have = f" ({figure(float(available))} here)" if available is not None else ""
+    parts = [f"{figure(found.cores)} cores{have}", f"{found.workers} workers"]
+    if found.read_mb_per_s is not None and found.read_mb_per_s_now is not None:
+        parts.append(f"reads of {figure(found.read_mb_per_s)} MB/s ({figure(found.read_mb_per_s_now)} now)")
+    return f"at the ceiling the pipeline as it is would take {', '.join(parts)}."

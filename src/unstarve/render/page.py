@@ -93,6 +93,7 @@ def _draw(report: Report, *, is_page: bool) -> str:
         costs=stage_costs(report),
         findings=view.findings(report),
         others=view.other_remedies(report),
+        needs=view.needs(report),
         parts=wall_time(report),
         environment=view.environment_items(report),
         patch_lines=patch_lines,

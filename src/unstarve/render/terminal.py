@@ -149,6 +149,7 @@ def _ladder(report: Report, width: int) -> Iterator[RenderableType]:
         parts.append(labelled("Headroom", Text(f"{view.ratio(report.headroom)}, ceiling over the loop as it is")))
     if report.limit is not None:
         parts.append(labelled("Limit", Text(f"{report.limit.binding}: {report.limit.explanation}")))
+    parts.extend(labelled(name, Text(sentence)) for name, sentence in view.needs(report))
     parts.extend(doubts(view.doubts(report).get("ladder", ())))
     if parts:
         yield Group(*parts)

@@ -1,0 +1,53 @@
+"""What feeding the loop at its ceiling would take, and which steps this pipeline could feed: the throughput law's answers
+for another machine, computed and not tried."""
+
+from __future__ import annotations
+
+from unstarve import law
+from unstarve.judge.evidence import Evidence
+from unstarve.report import Feed, Needs
+
+MOST_WORKERS = 16
+"""Workers at most in the table of what they could feed."""
+
+
+def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
+    """The needs of the loop that was diagnosed; None where its batches are not made by a `DataLoader`.
+
+    Args:
+        evidence: figures of the loop.
+        price: what an hour of the machine costs, in any currency.
+    """
+    loader = evidence.loader
+    if loader.kind == "other" or not evidence.fetch_s("none"):
+        return None
+    cores = float(evidence.recording.environment.get("cores_available", 1))
+    loop = law.of_blocks(evidence.blocks, loader.num_workers, cores)
+    base, top = evidence.rates["none"].value, evidence.rates[evidence.ceiling_id].value
+    rate = max(base, top)
+    hours = None if loader.length is None else (loader.length / base / 3600, loader.length / rate / 3600)
+    return Needs(
+        cores=loop.cpu_s * rate + evidence.main_cpu_fraction(evidence.ceiling_id),
+        workers=max(1, round(loop.fetch_s * rate + 0.499)),
+        read_mb_per_s=_read_mb(evidence) * rate or None,
+        read_mb_per_s_now=_read_mb(evidence) * base or None,
+        batch_mb=sum(field.bytes_per_step for field in evidence.recording.payload) / 1e6 or None,
+        feeds=tuple(
+            Feed(workers=count, step_ms=1e3 / loop.capacity(count)) for count in _counts(loader.num_workers, cores)
+        ),
+        epoch_price=None if price is None or hours is None else price * hours[0],
+        epoch_price_at_ceiling=None if price is None or hours is None else price * hours[1],
+    )
+
+
+def _read_mb(evidence: Evidence) -> float:
+    """Megabytes that the stages read for a batch, page cache included."""
+    tops = [stage for stage in evidence.recording.stages if stage.parent is None and stage.wall_ns]
+    a_sample = sum(stage.read_bytes / len(stage.wall_ns) for stage in tops)
+    return a_sample * (evidence.loader.batch_size or 1) / 1e6
+
+
+def _counts(own: int, cores: float) -> list[int]:
+    """Numbers of workers for the table: powers of two up to twice the cores, and the loader's own."""
+    most = min(MOST_WORKERS, max(2 * int(cores), own, 2))
+    return sorted({1 << power for power in range(5) if 1 << power <= most} | ({own} if own else set()))
