@@ -239,9 +239,13 @@ def run_journey(
 
 
 def _sum_up(leg: Leg, report: Report) -> Text:
-    """The leg's verdict, with the doubts that weaken it."""
-    doubts = [f"\n  Doubt: {caveat.sentence}" for caveat in report.caveats if caveat.about == "verdict"]
-    return Text(f"{leg.title}: {report.verdict.sentence}{''.join(doubts)}")
+    """The leg's verdict, with what to mend in order and the doubts that weaken it."""
+    lines = [f"{leg.title}: {report.verdict.sentence}"]
+    if len(report.verdict.culprits) > 1:
+        ranked = (f"{culprit.name} x{culprit.gain.value:.2f}" for culprit in report.verdict.culprits)
+        lines.append(f"  To mend, each by what it alone would gain: {', '.join(ranked)}.")
+    lines += [f"  Doubt: {caveat.sentence}" for caveat in report.caveats if caveat.about == "verdict"]
+    return Text("\n".join(lines))
 
 
 def _pipeline(leg: Leg) -> dict[str, Any]:

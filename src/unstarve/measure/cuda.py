@@ -31,8 +31,13 @@ class SyncWatch:
         self._synchronize = torch.cuda.synchronize
 
     def start(self) -> None:
-        """Begin counting."""
+        """Begin counting.
+
+        Raises:
+            RuntimeError: torch has no synchronisation debug mode here.
+        """
         self._mode = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("warn")
         self._warnings.__enter__()
         warnings.filterwarnings("always", message=_SYNC_MESSAGE)
         show = warnings.showwarning
@@ -49,10 +54,9 @@ class SyncWatch:
 
         warnings.showwarning = count
         torch.cuda.synchronize = synchronize
-        torch.cuda.set_sync_debug_mode("warn")
 
     def _count(self) -> None:
-        place = user_line(sys._getframe(1))
+        place = user_line(sys._getframe(2))  # who called the function of ours that noticed
         if place is not None:
             self.places[place] += 1
 

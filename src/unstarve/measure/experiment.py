@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from unstarve import estimate, law
 from unstarve.measure import plan
@@ -67,6 +67,8 @@ STEPS_NEEDED = 100
 
 _FIRST = (HOST.id, NONE.id, DEVICE.id)
 """Rungs that a verdict cannot do without; a loop that cannot take device batches fails only when there is one."""
+
+Probe = TypeVar("Probe", SyncWatch, DeviceProfile)
 
 Program = Generator["Give", "Step | None", None]
 
@@ -470,10 +472,8 @@ class Experiment:
         if HOST.id not in self._rungs:
             return
         source = "device" if DEVICE.id in self._rungs else "host"
-        sampler, watch = self._bench.body_sampler(), self._bench.sync_watch()
+        sampler, watch = self._bench.body_sampler(), self._started(self._bench.sync_watch())
         began = self._bench.clock_ns()
-        if watch is not None:
-            watch.start()
         sampler.start()
         steps = 0
         try:
@@ -499,12 +499,11 @@ class Experiment:
 
     def _profile_device(self) -> Program:
         """See how much of a step fed from the device the device computes."""
-        profile = self._bench.device_profile()
-        if profile is None:
-            return
         yield from self._give("device")
         self._bench.synchronize()
-        profile.start()
+        profile = self._started(self._bench.device_profile())
+        if profile is None:
+            return
         began = self._bench.clock_ns()
         steps = 0
         try:
@@ -514,9 +513,26 @@ class Experiment:
         finally:
             self._bench.synchronize()
             span_s = (self._bench.clock_ns() - began) / 1e9
-            busy_s = profile.stop()
-        if busy_s > 0:
+            busy_s = self._stopped(profile)
+        if busy_s:
             self._bench.device_busy(min(1.0, busy_s / span_s))
+
+    def _started(self, probe: Probe | None) -> Probe | None:
+        """The probe, at work; None where it cannot work: then it steps aside."""
+        try:
+            if probe is not None:
+                probe.start()
+        except Exception as error:
+            self._bench.note(Note(id="probe-failed", sentence=f"{type(probe).__name__} could not start: {error}."))
+            return None
+        return probe
+
+    def _stopped(self, probe: DeviceProfile) -> float | None:
+        try:
+            return probe.stop()
+        except Exception as error:
+            self._bench.note(Note(id="probe-failed", sentence=f"{type(probe).__name__} failed: {error}."))
+            return None
 
     def _is_out_of_time(self, number: int) -> bool:
         is_open = not {HOST.id, NONE.id} <= {block.rung for block in self._blocks}
