@@ -235,6 +235,10 @@ class BodyLine:
     """Share of the body's wall time in which the thread was on a core there."""
     is_torch: bool = False
     """Whether torch was computing for most of that time."""
+    cpu_inclusive: float = 0.0
+    """Share of the body's wall time in which the thread was on a core there or in what the line calls, torch aside."""
+    depth: int = 0
+    """Functions of the user's around it, from the loop's own at 0."""
     syncs: float = 0.0
     """How often the line waited for the device in a step, where the device can tell; such waits spin on a core."""
 

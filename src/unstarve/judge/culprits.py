@@ -15,6 +15,12 @@ from unstarve.report import Culprit, Estimate, WallTime
 WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
 
+SHARE_WEIGHT = 0.15
+"""Gains that differ by less than this are told apart by the stages' shares of the workers' time."""
+
+LEADING_SHARE = 0.6
+"""A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
+
 IDLE_BELOW = 0.85
 """A device that computes less than this share of a fed step is held back by the host."""
 
@@ -42,7 +48,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     )
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and culprit.gain.low > 1.0]
-    ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(culprit))
+    ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(evidence, culprit))
     if not ranked:
         ranked = _uncertain(found) or _by_accounting(evidence)
     return tuple(culprit for culprit in ranked[:5] if _is_notable(culprit, ranked[0]))
@@ -59,12 +65,16 @@ def _is_notable(culprit: Culprit, first: Culprit) -> bool:
     return math.log(culprit.gain.value) >= 0.25 * math.log(first.gain.value)
 
 
-def _precedence(culprit: Culprit) -> float:
+def _precedence(evidence: Evidence, culprit: Culprit) -> float:
     """Settings cost nothing to change, so they go before a stage of about the same gain; and where workers idle or
-    fight, a stage's gain is only a symptom."""
+    fight, a stage's gain is only a symptom. Of two stages that gain about the same, the one that fills the time goes
+    first: the other only tips something."""
     if culprit.kind == "scheduling":
         return 3.0
-    return 1.12 if culprit.kind in ("workers", "cpu") else 1.0
+    if culprit.kind in ("workers", "cpu"):
+        return 1.12
+    stage = find_stage(evidence.recording.stages, culprit.stage)
+    return 1 + SHARE_WEIGHT * share_of(evidence, stage) if stage is not None and stage.wall_ns else 1.0
 
 
 def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
@@ -190,7 +200,8 @@ def _workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
             sentence = f"Tried in the loop: with {settings} it runs {gain.value:.2f} times as fast as with {own}."
             return [_workers_culprit(evidence, gain, sentence)]
     is_tried = any(settings.num_workers != own for settings, _ in evidence.trials())
-    return [] if own > 1 or is_tried else _too_few_workers(evidence, own)
+    is_stream = evidence.loader.kind == "iterable"  # which more workers would each read in whole, unless it is split
+    return [] if own > (0 if is_stream else 1) or is_tried else _too_few_workers(evidence, own)
 
 
 def _too_few_workers(evidence: Evidence, own: int) -> list[Culprit]:
@@ -271,16 +282,18 @@ def _uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
 
 
 def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """Workers idle while the loop waits, and batches cost very different times: ready ones wait for a slow one."""
+    """Workers idle while the loop waits, and batches cost very different times: ready ones wait for a slow one, or a
+    single worker makes many at once and then none."""
     workers = evidence.loader.num_workers
     fetches = sorted(fetch for block in evidence.of("none") for fetch in block.fetches_ns)
-    if workers < 2 or len(fetches) < 4 * workers or evidence.wait_fraction("none") < 0.15:
+    if workers < 1 or len(fetches) < max(16, 4 * workers) or evidence.wait_fraction("none") < 0.15:
         return []
-    middle, slowest = fetches[len(fetches) // 2], fetches[-max(1, len(fetches) // 10)]
+    middle, slowest = fetches[len(fetches) // 2], fetches[-1]
+    tail = sum(fetches[-max(1, len(fetches) // 10) :]) / max(1, sum(fetches))
     span = sum(block.end_ns - block.start_ns for block in evidence.of("none"))
     busy = sum(fetches) / workers / span
     step_ns = 1e9 / evidence.rates[evidence.ceiling_id].value
-    if slowest < 4 * middle or busy > 0.85 or estimate.mean(fetches) / workers > 1.15 * step_ns:
+    if slowest < 4 * middle or tail < 0.4 or busy > 0.85 or estimate.mean(fetches) / workers > 1.15 * step_ns:
         return []  # in the last case the workers are too slow in any order
     tried = next((gain for settings, gain in evidence.trials() if not settings.in_order), None)
     if tried is not None and tried.low <= 1.0:
@@ -292,13 +305,14 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
         Culprit(
             stage="scheduling",
             kind="scheduling",
-            name="batches delivered in order behind a slow one",
+            name="batches delivered in order behind a slow one" if workers > 1 else "batches made in bursts",
             source=evidence.loader.source,
             resource="wait",
             gain=gain,
             evidence=(
                 f"Workers are busy only {busy:.0%} of the time while the loop waits; a usual batch takes "
-                f"{middle / 1e6:.0f} ms, one in ten {slowest / 1e6:.0f} ms or more (n={len(fetches)}).{how}"
+                f"{middle / 1e6:.3g} ms, the slowest {slowest / 1e6:.0f} ms, and a tenth of them takes {tail:.0%} of the "
+                f"time (n={len(fetches)}).{how}"
             ),
         )
     ]
@@ -394,13 +408,23 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
     host = sum(line.cpu_fraction for line in lines)
     if not lines or busy < 0.2 or host < 0.15:
         return []
-    hottest = max(lines, key=lambda line: line.cpu_fraction)
+    hottest = _to_blame(evidence, host)
+    share = max(hottest.cpu_fraction, hottest.cpu_inclusive)
     value = 1 / max(0.02, 1 - host)
     sentence = (
-        f"With batches from cache the loop's own thread is on a core {busy:.0%} of the time; this line alone takes "
-        f"{hottest.cpu_fraction:.0%} of the body, and computes on the host."
+        f"With batches from cache the loop's own thread is on a core {busy:.0%} of the time; this line, with what it "
+        f"calls, takes {share:.0%} of the body, and computes on the host."
     )
     return [_host_culprit("host work in the loop body", hottest, "cpu", value, sentence)]
+
+
+def _to_blame(evidence: Evidence, host: float) -> BodyLine:
+    """The innermost line that, with what it calls, takes most of the host's work in the body."""
+    lines = [line for line in evidence.recording.body if not line.is_torch]
+    leading = [line for line in lines if line.cpu_inclusive >= LEADING_SHARE * host]
+    if leading:
+        return max(leading, key=lambda line: (line.depth, line.cpu_inclusive))
+    return max(lines, key=lambda line: line.cpu_fraction)
 
 
 def _idle_device(evidence: Evidence, busy: float) -> list[Culprit]:

@@ -23,20 +23,26 @@ WORTH_FRACTION = 0.05
 """Lines with a smaller share of the body are not reported."""
 
 
+Place = tuple[str, int]
+"""File and line of the user's code."""
+
+
 class BodySampler:
     """Samples the thread that makes it, from `start` to `stop`.
 
     Each sample is charged with the wall time and the thread's CPU time since the one before, at the innermost line of
-    the user's code.
+    the user's code and, for inclusive times, at the lines that led there.
     """
 
     def __init__(self) -> None:
         self._target = threading.get_ident()
         self._is_on = False
         self._thread: threading.Thread | None = None
-        self._wall_ns: dict[tuple[str, int], int] = defaultdict(int)
-        self._cpu_ns: dict[tuple[str, int], int] = defaultdict(int)
-        self._torch_ns: dict[tuple[str, int], int] = defaultdict(int)
+        self._wall_ns: dict[Place, int] = defaultdict(int)
+        self._cpu_ns: dict[Place, int] = defaultdict(int)
+        self._torch_ns: dict[Place, int] = defaultdict(int)
+        self._inclusive_ns: dict[Place, int] = defaultdict(int)
+        self._depth: dict[Place, int] = {}
 
     def start(self) -> None:
         """Begin sampling."""
@@ -51,13 +57,20 @@ class BodySampler:
             time.sleep(INTERVAL_S)
             frame = sys._current_frames().get(self._target)
             now, used = time.perf_counter_ns(), time.clock_gettime_ns(clock)
-            place = user_line(frame)
-            if place is not None:
-                self._wall_ns[place] += now - wall
-                self._cpu_ns[place] += used - cpu
-                if _is_in_torch(frame):
-                    self._torch_ns[place] += used - cpu
+            if user_line(frame) is not None:
+                self._charge(frame, now - wall, used - cpu)
             wall, cpu = now, used
+
+    def _charge(self, frame: FrameType | None, wall_ns: int, cpu_ns: int) -> None:
+        way = _user_lines(frame)
+        self._wall_ns[way[-1]] += wall_ns
+        self._cpu_ns[way[-1]] += cpu_ns
+        if _is_in_torch(frame):
+            self._torch_ns[way[-1]] += cpu_ns
+            return
+        for depth, place in enumerate(way):
+            self._inclusive_ns[place] += cpu_ns
+            self._depth.setdefault(place, depth)
 
     def pause(self) -> None:
         """Stop sampling, to go on later with `start`."""
@@ -71,12 +84,14 @@ class BodySampler:
         return self.lines()
 
     def lines(self) -> list[BodyLine]:
-        """The expensive lines so far, most expensive first."""
+        """The expensive lines so far, most expensive first: those that take time, then those that lead there."""
         total = max(1, sum(self._wall_ns.values()))
-        lines = [self._line(place, total) for place in self._wall_ns if self._wall_ns[place] >= WORTH_FRACTION * total]
+        places = dict.fromkeys((*self._wall_ns, *self._inclusive_ns))
+        spent = {place: max(self._wall_ns[place], self._inclusive_ns[place]) for place in places}
+        lines = [self._line(place, total) for place in places if spent[place] >= WORTH_FRACTION * total]
         return sorted(lines, key=lambda line: -line.wall_fraction)
 
-    def _line(self, place: tuple[str, int], total: int) -> BodyLine:
+    def _line(self, place: Place, total: int) -> BodyLine:
         filename, number = place
         return BodyLine(
             source=f"{filename}:{number}",
@@ -84,7 +99,19 @@ class BodySampler:
             wall_fraction=self._wall_ns[place] / total,
             cpu_fraction=min(1.0, self._cpu_ns[place] / total),
             is_torch=self._torch_ns[place] > 0.5 * self._cpu_ns[place] > 0,
+            cpu_inclusive=min(1.0, self._inclusive_ns[place] / total),
+            depth=self._depth.get(place, 0),
         )
+
+
+def _user_lines(frame: FrameType | None) -> list[Place]:
+    """The user's lines on the stack, outermost first, each once."""
+    way = []
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename) and not is_package_file(frame.f_code.co_filename):
+            way.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return list(dict.fromkeys(reversed(way)))
 
 
 def user_line(frame: FrameType | None) -> tuple[str, int] | None:

@@ -705,14 +705,13 @@ class Experiment:
         return _make_block(rung.id, number, start, end, self._bench.cpu_ns() - cpu, steps)
 
     def _has_failed(self, step: Step, rung: Rung) -> bool:
-        if step.telemetry is None or step.telemetry.failure is None:
+        made = step.telemetry
+        if made is None or made.failure is None or made.generation != self._generation:
             return False
         if self._filled_fleet != self._bench.fleet:  # new workers, whose pools are empty: the block is repeated
             return True
         self._failed.add(rung.id)
-        self._bench.note(
-            Note(id="rung-failed", sentence=f"The rung “{rung.label}” was given up: {step.telemetry.failure}.")
-        )
+        self._bench.note(Note(id="rung-failed", sentence=f"The rung “{rung.label}” was given up: {made.failure}."))
         return True
 
     def _settle_steps(self, source: str) -> int:

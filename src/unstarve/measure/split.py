@@ -270,6 +270,7 @@ class _Normaliser:
         self._cells = {*code.co_cellvars, *code.co_freevars}  # nested functions may rebind them
         self._local = set(code.co_varnames) - self._cells
         self._count = 0
+        self._is_in_loop = False
 
     def function(self, node: ast.FunctionDef) -> None:
         node.decorator_list = []
@@ -296,7 +297,11 @@ class _Normaliser:
             node.body, node.orelse = self._block(node.body), self._block(node.orelse)
         elif isinstance(node, ast.With):
             return self._with(node)
-        elif isinstance(node, (ast.Try, ast.For, ast.While)):
+        elif isinstance(node, (ast.For, ast.While)):
+            outer, self._is_in_loop = self._is_in_loop, True
+            node.body = self._block(node.body)
+            self._is_in_loop = outer
+        elif isinstance(node, ast.Try):
             node.body = self._block(node.body)
         elif isinstance(node, ast.Return) and node.value is not None:
             node.value = self._hoisted(node.value, before, keep_top=False)
@@ -329,6 +334,8 @@ class _Normaliser:
 
     def _expression(self, node: ast.expr, before: list[ast.stmt], *, is_top: bool = False) -> ast.expr:
         """`node` with all work inside it moved to `before`; the node itself too unless `is_top`."""
+        if isinstance(node, ast.ListComp) and not self._is_in_loop and _can_unroll(node):
+            return self._unrolled(node, before)
         if isinstance(node, ast.BoolOp):
             node.values[0] = self._inner(node.values[0], before)
         elif isinstance(node, ast.IfExp):
@@ -337,6 +344,32 @@ class _Normaliser:
             self._children(node, before)
             is_top = is_top or isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.Attribute, ast.Slice))
         return node if is_top else self._temporary(node, before)
+
+    def _unrolled(self, node: ast.ListComp, before: list[ast.stmt]) -> ast.expr:
+        """A list comprehension as the loop that it stands for, so that what it calls can be looked into."""
+        generator = node.generators[0]
+        renamed = _Renamer({name: self._fresh() for name in _target_names(generator.target)})
+        result = self._fresh()
+        append = ast.Attribute(ast.Name(result, ast.Load()), "append", ast.Load())
+        statement: ast.stmt = ast.copy_location(ast.Expr(ast.Call(append, [renamed.visit(node.elt)], [])), node.elt)
+        for test in reversed(generator.ifs):
+            statement = ast.copy_location(ast.If(renamed.visit(test), [statement], []), test)
+        loop = ast.copy_location(ast.For(renamed.visit(generator.target), generator.iter, [statement], []), node)
+        start = ast.copy_location(ast.Assign([ast.Name(result, ast.Store())], ast.List([], ast.Load())), node)
+        start._text, start._is_pin = self._text(node), True  # type: ignore[attr-defined]
+        before += [ast.fix_missing_locations(start), *self._statement(ast.fix_missing_locations(loop))]
+        whole = self._temporary(ast.copy_location(ast.Name(result, ast.Load()), node), before, is_pin=True)
+        deletion = ast.copy_location(ast.Delete([ast.Name(result, ast.Del())]), node)
+        deletion._is_release = True  # type: ignore[attr-defined]
+        before.append(ast.fix_missing_locations(deletion))
+        return whole
+
+    def _fresh(self) -> str:
+        """A local of our own that outlives its first use, unlike temporaries."""
+        name = f"{RUNTIME}{self._count}"
+        self._count += 1
+        self._local.add(name)
+        return name
 
     def _children(self, node: ast.expr, before: list[ast.stmt]) -> None:
         """Move the work of the node's operands; operands evaluated earlier are pinned first, to keep the order."""
@@ -385,6 +418,35 @@ class _Normaliser:
             last = first
         lines = [line.strip() for line in self._lines[first : last + 1]]
         return " ".join(lines)[:200]
+
+
+class _Renamer(ast.NodeTransformer):
+    """Gives the variables of a comprehension names that the function around it does not have."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id = self._names.get(node.id, node.id)
+        return node
+
+
+def _can_unroll(node: ast.ListComp) -> bool:
+    """Whether the comprehension is a loop over one iterable with no scope inside it, in which names could clash."""
+    scopes = (ast.Lambda, *_COMPREHENSIONS, ast.NamedExpr)
+    inside = [item for item in ast.walk(node) if item is not node]
+    is_plain = len(node.generators) == 1 and not any(isinstance(item, scopes) for item in inside)
+    target = node.generators[0].target
+    has_calls = any(isinstance(item, (ast.Call, ast.Subscript)) for item in ast.walk(node.elt))
+    return is_plain and has_calls and isinstance(target, (ast.Name, ast.Tuple)) and _is_flat(target)
+
+
+def _is_flat(target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) or all(isinstance(item, ast.Name) for item in target.elts)  # type: ignore[attr-defined]
+
+
+def _target_names(target: ast.expr) -> list[str]:
+    return [item.id for item in ast.walk(target) if isinstance(item, ast.Name)]
 
 
 _BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match)

@@ -278,6 +278,8 @@ class Instruments:
         """The batch's samples before collation, as the original fetcher would make them."""
         fetcher = self._fetcher
         dataset = fetcher.dataset
+        if hasattr(fetcher, "dataset_iter"):
+            return _drawn(fetcher, index, lambda: next(fetcher.dataset_iter))
         if not fetcher.auto_collation:
             return dataset[index]
         if getattr(dataset, "__getitems__", None):
@@ -448,20 +450,7 @@ class _Watch:
             return collate(samples)
 
     def _fetch_iterable(self, fetcher: Any, index: Any) -> Any:
-        if fetcher.ended:
-            raise StopIteration
-        if not fetcher.auto_collation:
-            return self._timed(lambda: next(fetcher.dataset_iter))
-        data = []
-        for _ in index:
-            try:
-                data.append(self._timed(lambda: next(fetcher.dataset_iter)))
-            except StopIteration:
-                fetcher.ended = True
-                break
-        if len(data) == 0 or (fetcher.drop_last and len(data) < len(index)):
-            raise StopIteration
-        return data
+        return _drawn(fetcher, index, lambda: self._timed(lambda: next(fetcher.dataset_iter)))
 
     def _sample(self, dataset: Any, index: Any, *, many: bool = False) -> Any:
         make = (lambda: dataset.__getitems__(index)) if many else (lambda: dataset[index])
@@ -545,6 +534,24 @@ class _Watch:
             environment=_worker_environment(),
             lines=tuple(self._sampler.lines()) if self._sampler is not None else (),
         )
+
+
+def _drawn(fetcher: Any, index: Any, draw: Callable[[], Any]) -> Any:
+    """What an iterable data set gives for a batch, drawn and ended as torch's own fetcher does."""
+    if fetcher.ended:
+        raise StopIteration
+    if not fetcher.auto_collation:
+        return draw()
+    data = []
+    for _ in index:
+        try:
+            data.append(draw())
+        except StopIteration:
+            fetcher.ended = True
+            break
+    if len(data) == 0 or (fetcher.drop_last and len(data) < len(index)):
+        raise StopIteration
+    return data
 
 
 def _own_function(collate: Any) -> tuple[types.FunctionType, tuple[Any, ...]] | None:
