@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from unstarve import estimate, law
 from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, share_of
-from unstarve.judge.walltime import dropping_start
+from unstarve.judge.walltime import dropping_start, waiting_loader
 from unstarve.recording import BodyLine, Stage
 from unstarve.report import Culprit, Estimate, WallTime
 
@@ -36,6 +36,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
         return ()
     rules: tuple[Rule, ...] = (
         _other_loader,
+        _second_loader,
         _knocked_out,
         _whole_dataset,
         _fixed,
@@ -121,6 +122,27 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
         f"{share_of(evidence, stage):.0%} of a sample's time, and its own gain is computed from that."
     )
     return [replace(culprit, evidence=sentence)]
+
+
+def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Another loader, such as that of the validation data, for which the script waits between its epochs."""
+    found = waiting_loader(evidence, time)
+    if found is None or found[1] < evidence.threshold:
+        return []
+    loader, share = found
+    value = 1 / max(0.02, 1 - share)
+    has_workers = loader.num_workers > 0
+    return [
+        Culprit(
+            stage=f"loader:{loader.number}",
+            kind="loader" if has_workers else "workers",
+            name=f"{loader.name}, {'waited for between epochs' if has_workers else 'which has no workers'}",
+            source=loader.source,
+            resource="cpu",
+            gain=Estimate(value=value, low=1 + (value - 1) * 0.6, high=1 + (value - 1) * 1.2),
+            evidence=f"Waiting for this other loader takes {share:.0%} of an epoch's wall time (clocked, not tried).",
+        )
+    ]
 
 
 def _other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:

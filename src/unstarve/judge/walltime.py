@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence
-from unstarve.recording import Start
+from unstarve.recording import Loader, Start
 from unstarve.report import WallTime
 
 MANY_DROPPED = 10
@@ -31,10 +31,31 @@ def wall_time(evidence: Evidence) -> WallTime:
         length = estimate.mean([item.batches for item in ours])
     steady = max(1.0, length) * period
     others = [item for item in recording.starts if item.loader != loader.number]
-    epochs = max(1, len([item for item in ours if loader.length and item.batches >= loader.length]))
-    other = sum((item.ended_ns - item.created_ns) / 1e9 for item in others) / epochs
+    other = sum((item.ended_ns - item.created_ns) / 1e9 for item in others) / _epochs(evidence)
     total = steady + start + other
     return WallTime(steady=steady / total, start=start / total, other_loaders=other / total)
+
+
+def _epochs(evidence: Evidence) -> int:
+    """Whole epochs of the loader that was diagnosed, within the run."""
+    loader = evidence.loader
+    ours = [item for item in evidence.recording.starts if item.loader == loader.number]
+    return max(1, len([item for item in ours if loader.length and item.batches >= loader.length]))
+
+
+def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] | None:
+    """The other loader that the script waits for longest, and the share of an epoch's wall time that this takes."""
+    waits: dict[int, int] = {}
+    spans = 0
+    for start in evidence.recording.starts:
+        if start.loader != evidence.loader.number:
+            waits[start.loader] = waits.get(start.loader, 0) + start.wait_ns + start.construct_ns
+            spans += start.ended_ns - start.created_ns
+    if not waits or spans <= 0:
+        return None
+    number = max(waits, key=lambda each: waits[each])
+    loader = next(each for each in evidence.recording.loaders if each.number == number)
+    return loader, time.other_loaders * min(1.0, waits[number] / spans)
 
 
 def start_cost_s(start: Start, period_s: float) -> float:

@@ -94,6 +94,8 @@ class Watched:
             return self._engine.next_batch(self._session, self)
         except BaseException:
             self._is_over = True
+            if self._session.current is self:
+                self._session.ended_ns = self._engine.clock_ns()
             raise
 
     def __len__(self) -> int:
@@ -122,6 +124,8 @@ class Session:
         self.current: Watched | None = None
         self.starts: list[Start] = []
         self.created_ns = 0
+        self.ended_ns = 0
+        """When the present iterator ended; 0 while it has not."""
         self.construct_ns = 0
         self.first_wait_ns = -1
         self.wait_ns = 0
@@ -398,10 +402,10 @@ class Engine:
             session.starts.append(self._start_of(session, now))
         session.current._is_over = True
         session.first_wait_ns, session.wait_ns, session.delivered = -1, 0, 0
-        session.dropped = session.dropped_ns = 0
+        session.dropped = session.dropped_ns = session.ended_ns = 0
 
     def _start_of(self, session: Session, now: int) -> Start:
-        last = session.pending.delivered_ns if session.pending is not None else now
+        last = session.pending.delivered_ns if session.pending is not None else session.ended_ns or now
         return Start(
             loader=session.facts.number,
             created_ns=session.created_ns,
