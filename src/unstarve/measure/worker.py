@@ -24,6 +24,7 @@ from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
+from unstarve.measure.scout import Scout
 from unstarve.measure.split import Address, Unsplittable
 from unstarve.measure.switchboard import Switchboard
 from unstarve.recording import BodyLine
@@ -155,6 +156,7 @@ class Instruments:
         self._servers: dict[tuple[Address, bool], Server] = {}
         self._sample_pool = Pool()
         self._batch_pool = Pool(always_copy=True)
+        self._scout = Scout()
         self._watch: _Watch | None = None
         self._failure: str | None = None
         self._generation = 0
@@ -293,7 +295,7 @@ class Instruments:
 
     def _watched(self, order: dict[str, Any], index: Any) -> Any:
         if self._watch is None or self._watch.number != order["pass"]:
-            self._watch = _Watch(order, self._fetcher, self._worker)
+            self._watch = _Watch(order, self._fetcher, self._worker, self._scout)
             self._watch.begin(self._sample_pool, self._batch_pool)
         watch = self._watch
         if watch.is_done:
@@ -354,9 +356,10 @@ def _is_plain_subset(dataset: Any) -> bool:
 class _Watch:
     """One pass of watching in one worker: time some samples, keep values at the wanted cut points."""
 
-    def __init__(self, order: dict[str, Any], fetcher: Any, worker: int) -> None:
+    def __init__(self, order: dict[str, Any], fetcher: Any, worker: int, scout: Scout) -> None:
         self.number = order["pass"]
         self._worker = worker
+        self._scout = scout
         self._root = _root(fetcher)
         is_scarce = self._root.granularity == "batch" or not fetcher.auto_collation
         most = SCARCE_VALUES if is_scarce else 1 << 30
@@ -365,7 +368,7 @@ class _Watch:
         self._limit = min(order["limit"], most)
         self._limit_bytes = order["limit_bytes"]
         opened = [tuple(address) for address in order["opened"]]
-        self._observer = Observer([a for a in opened if a[0] != COLLATE], self._wanted, self._limit)
+        self._observer = Observer([a for a in opened if a[0] != COLLATE], self._wanted, self._limit, scout.known)
         self._collate_observer = Observer([a[1:] for a in opened if a[0] == COLLATE])
         self._collate_call = _own_function(fetcher.collate_fn)
         self._skip = min(order["skip"], 1) if is_scarce else order["skip"]
@@ -456,6 +459,8 @@ class _Watch:
             return make()
         if self._root.function is None:
             return self._timed(make)
+        if not self._scout.is_done:
+            return self._scout.follow(make)
         return self._timed(lambda: self._observed(dataset, index, make))
 
     def _observed(self, dataset: Any, index: Any, make: Callable[[], Any]) -> Any:
@@ -470,10 +475,12 @@ class _Watch:
         return make()
 
     def _timed(self, make: Callable[[], Any]) -> Any:
-        before, cpu = time.perf_counter_ns(), time.process_time_ns()
+        before, cpu, overhead = time.perf_counter_ns(), time.process_time_ns(), self._observer.overhead_ns
         sample = make()
         if self._seen >= self._skip:
-            self._samples.append((time.perf_counter_ns() - before, time.process_time_ns() - cpu))
+            overhead = self._observer.overhead_ns - overhead
+            wall, used = time.perf_counter_ns() - before, time.process_time_ns() - cpu
+            self._samples.append((max(1, wall - overhead), max(1, used - overhead)))
         self._seen += 1
         self._keep(self._sample_pool, sample, self._limit)
         return sample
