@@ -8,10 +8,15 @@ import pytest
 import torch
 from looking import Case, look
 
+from unstarve.measure.engine import Engine
+from unstarve.measure.experiment import Options
+from unstarve.measure.hook import installed
+
 pytest.importorskip("torch_geometric")
 from torch_geometric import transforms as gt
 from torch_geometric.data import Data, Dataset, InMemoryDataset
 from torch_geometric.loader import DataLoader
+from torch_geometric.loader.base import DataLoaderIterator
 
 
 class SlowSpread(gt.BaseTransform):
@@ -55,3 +60,20 @@ CASES = [
 def test_the_guilty_transform_is_named(case: Case, tmp_path: Any) -> None:
     """The graph transform that takes the time is named by its class."""
     assert look(case.make(tmp_path)).guilty == case.guilty
+
+
+class Doubling(DataLoader):
+    """Works on batches in the loop's process, in the way of `NeighborLoader`."""
+
+    def _get_iterator(self) -> Any:
+        return DataLoaderIterator(super()._get_iterator(), lambda batch: [batch.num_graphs, batch])
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_that_works_on_batches_afterwards_gets_plain_ones(workers: int) -> None:
+    """Our tags do not reach what a loader does to the batches that come from its workers."""
+    engine = Engine(Options(only_baseline=True))
+    with installed(engine):
+        batches = list(Doubling(InMemory(_steps()), 4, num_workers=workers))
+    assert [count for count, _ in batches] == [4] * 8

@@ -23,7 +23,7 @@ from unstarve import errors, simulate
 from unstarve.measure import device, environment, experiment, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.experiment import Give, Options, Step
-from unstarve.measure.fleet import Fleet, epoch_length
+from unstarve.measure.fleet import Fleet, epoch_length, has_workers_of_ours
 from unstarve.measure.runtime import is_library
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
@@ -265,7 +265,7 @@ class Engine:
         return None
 
     def _start_fleet(self, session: Session, make_iterator: Callable[[Any], Any]) -> None:
-        if not isinstance(session.loader, DataLoader):
+        if not has_workers_of_ours(session.loader):
             session.iterator = make_iterator(session.loader)
             return
         if session.fleet is not None and session.fleet.is_endless:

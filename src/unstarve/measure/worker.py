@@ -171,6 +171,13 @@ class Instruments:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_fetcher"], name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What is set from outside, such as a restored `dataset_iter`, is meant for the fetcher."""
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._fetcher, name, value)
+
     def fetch(self, index: Any) -> Any:
         """A tagged batch for `index`, made as the switchboard says."""
         generation, order = self._board.read()
