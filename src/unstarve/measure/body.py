@@ -5,6 +5,7 @@ Used on the loop body while batches come from cache, and on data sets whose code
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import sys
 import threading
@@ -12,7 +13,7 @@ import time
 from collections import defaultdict
 from types import FrameType
 
-from unstarve.measure.runtime import is_library
+from unstarve.measure.runtime import is_library, item_name
 from unstarve.recording import BodyLine
 from unstarve.script import is_package_file
 
@@ -28,9 +29,16 @@ class BodySampler:
 
     Each sample is charged with the wall time and the thread's CPU time since the one before, at the innermost line of
     the user's code.
+
+    Args:
+        interval_s: between two samples.
+        with_stages: where no code of the user's runs, charge the innermost generator of a library: a pipeline's stage.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, interval_s: float = INTERVAL_S, *, with_stages: bool = False) -> None:
+        self._interval_s = interval_s
+        self._with_stages = with_stages
+        self._names: dict[tuple[str, int], str] = {}
         self._target = threading.get_ident()
         self._is_on = False
         self._thread: threading.Thread | None = None
@@ -48,16 +56,27 @@ class BodySampler:
         clock = time.pthread_getcpuclockid(self._target)
         wall, cpu = time.perf_counter_ns(), time.clock_gettime_ns(clock)
         while self._is_on:
-            time.sleep(INTERVAL_S)
+            time.sleep(self._interval_s)
             frame = sys._current_frames().get(self._target)
             now, used = time.perf_counter_ns(), time.clock_gettime_ns(clock)
-            place = _user_line(frame)
+            place = _user_line(frame) or self._stage(frame)
             if place is not None:
                 self._wall_ns[place] += now - wall
                 self._cpu_ns[place] += used - cpu
                 if _is_in_torch(frame):
                     self._torch_ns[place] += used - cpu
             wall, cpu = now, used
+
+    def _stage(self, frame: FrameType | None) -> tuple[str, int] | None:
+        while self._with_stages and frame is not None and not is_package_file(frame.f_code.co_filename):
+            code = frame.f_code
+            if code.co_flags & inspect.CO_GENERATOR:
+                place = (code.co_filename, code.co_firstlineno)
+                if place not in self._names:
+                    self._names[place] = _stage_name(frame)
+                return place
+            frame = frame.f_back
+        return None
 
     def pause(self) -> None:
         """Stop sampling, to go on later with `start`."""
@@ -80,11 +99,22 @@ class BodySampler:
         filename, number = place
         return BodyLine(
             source=f"{filename}:{number}",
-            text=linecache.getline(filename, number).strip(),
+            text=self._names.get(place) or linecache.getline(filename, number).strip(),
             wall_fraction=self._wall_ns[place] / total,
             cpu_fraction=min(1.0, self._cpu_ns[place] / total),
             is_torch=self._torch_ns[place] > 0.5 * self._cpu_ns[place] > 0,
         )
+
+
+def _stage_name(frame: FrameType) -> str:
+    """A generator's name, as the pipeline spells it: the class of a method's object, or the function and what it is
+    given to apply, such as `map(Decoder)`."""
+    code = frame.f_code
+    given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if code.co_varnames[:1] == ("self",):
+        return type(given[0]).__name__
+    steps = [item_name(item) for item in given[1:2] if callable(item)]  # after the source that it draws from
+    return code.co_name.strip("_") + "".join(f"({step})" for step in steps)
 
 
 def _user_line(frame: FrameType | None) -> tuple[str, int] | None:

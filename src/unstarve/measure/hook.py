@@ -80,7 +80,7 @@ class _Hooks:
 
     def subclassed(self, kind: type, **keywords: Any) -> None:
         """What `DataLoader.__init_subclass__` does meanwhile."""
-        super(DataLoader, kind).__init_subclass__(**keywords)
+        super(DataLoader, kind).__init_subclass__(**keywords)  # type: ignore[misc]
         self.put_on_subclass(kind)
 
     def take_off(self) -> None:
@@ -91,7 +91,8 @@ class _Hooks:
 
 
 def _below(kind: type) -> set[type]:
-    return {kind for direct in kind.__subclasses__() for kind in (direct, *_below(direct))}
+    direct: list[type] = kind.__subclasses__()
+    return {*direct, *(inner for outer in direct for inner in _below(outer))}
 
 
 class _Finder:
@@ -113,5 +114,3 @@ class _Finder:
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-

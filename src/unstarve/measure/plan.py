@@ -459,7 +459,7 @@ def sampled_stages(lines: Sequence[BodyLine], walls: Sequence[int]) -> list[Stag
             id=f"line:{line.source.rpartition(':')[2]}",
             kind=_kind_of_line(line),
             name=line.text,
-            source=line.source,
+            source=_place_of_line(line),
             text=line.text,
             parent="code",
             samples=len(walls),
@@ -470,8 +470,16 @@ def sampled_stages(lines: Sequence[BodyLine], walls: Sequence[int]) -> list[Stag
     ]
 
 
+def _place_of_line(line: BodyLine) -> str:
+    """Where the user asked for a library's stage, such as `.decode("rgb")`; else the line itself."""
+    if not is_library(line.source.rpartition(":")[0]):
+        return line.source
+    return _where_built(line.text.partition("(")[0], _user_files({})) or line.source
+
+
 def _kind_of_line(line: BodyLine) -> str:
-    called = " ".join(re.findall(r"[\w.]+(?=\()", line.text))
+    is_stage = is_library(line.source.rpartition(":")[0])
+    called = " ".join(re.findall(r"\w+" if is_stage else r"[\w.]+(?=\()", line.text))
     if line.cpu_fraction < 0.5 * line.wall_fraction or any(_READ.search(name) for name in called.split()):
         return "read"
     if any(_DECODE.search(name) for name in called.split()):

@@ -476,7 +476,7 @@ class Observer:
 
     def _describe_item(self, address: Address, item: _Open, results: list[Any]) -> Cost:
         parts, unit = self._unit()
-        cost = Cost(name=_item_name(item.item), text=unit.text, source=f"{parts.filename}:{unit.line}", is_item=True)
+        cost = Cost(name=item_name(item.item), text=unit.text, source=f"{parts.filename}:{unit.line}", is_item=True)
         cost.defined = _defined(resolve(item.item, (None,)))
         cost.can_enter = item.call is not None and not item.call.is_entered and cost.defined is not None
         return cost
@@ -624,7 +624,7 @@ def _is_alike(known: Any, step: Any) -> bool:
     """Whether two callables do the same, as far as their kind tells."""
     if isinstance(known, types.FunctionType) and isinstance(step, types.FunctionType):
         return known.__code__ is step.__code__
-    return known is step or _item_name(known) == _item_name(step)
+    return known is step or item_name(known) == item_name(step)
 
 
 def held(owner: Any) -> dict[int, int]:
@@ -646,9 +646,10 @@ MOST_CHOICES = 64
 """Longer lists are data."""
 
 
-def _item_name(item: Any) -> str:
+def item_name(item: Any) -> str:
+    """What a callable is called: its class, or the function's own name."""
     if isinstance(item, functools.partial):
-        return _item_name(item.func)
+        return item_name(item.func)
     if isinstance(item, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
         return item.__name__
     return type(item).__name__

@@ -35,6 +35,8 @@ class Scout:
 
     def __init__(self, samples: int = SAMPLES) -> None:
         self._left = samples
+        self.is_new = True
+        """Whether no sample was followed yet."""
         self.known = Known()
         """What was learnt."""
 
@@ -46,6 +48,7 @@ class Scout:
     def follow(self, make: Callable[[], Any]) -> Any:
         """What `make` gives; not followed where the program has a profiler of its own."""
         self._left -= 1
+        self.is_new = False
         if sys.getprofile() is not None:
             return make()
         trail = _Trail()

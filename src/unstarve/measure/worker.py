@@ -37,7 +37,13 @@ MOST_COPIES_BYTES = 1 << 29
 """Memory that copies of one batch's samples may take; views may drag a large storage along with each."""
 
 SAMPLED_NS = 400_000_000
-"""Time to sample a data set that cannot be taken apart: some two hundred samples."""
+"""Time to sample a data set that cannot be taken apart: some eight hundred looks at what it does."""
+
+SAMPLED_BATCHES = 5
+"""Batches after which sampling ends all the same: the experiment does not wait for ever."""
+
+SAMPLED_EVERY_S = 0.0005
+"""Between two looks: a few small batches may be all that there is to see."""
 
 SCARCE_VALUES = 4
 """Samples timed, and values kept, where every batch gives only one: the function makes whole batches."""
@@ -386,7 +392,9 @@ class _Watch:
         self._why_whole = self._root.reason
         self._batch_size = 0
         self._reported = False
-        self._sampler = BodySampler() if self._root.function is None and not self._limit else None
+        self._sampler = (
+            BodySampler(SAMPLED_EVERY_S, with_stages=True) if self._root.function is None and not self._limit else None
+        )
         self._sampled_ns = 0
         self.is_done = False
 
@@ -467,6 +475,7 @@ class _Watch:
         if self._root.function is None:
             return self._timed(make)
         if not self._scout.is_done:
+            self._seen += self._scout.is_new  # the first sample pays for opening files and the like, watched or not
             return self._scout.follow(make)
         return self._timed(lambda: self._observed(dataset, index, make))
 
@@ -511,7 +520,7 @@ class _Watch:
     def _finish_if_enough(self) -> None:
         enough = self._seen >= self._target + self._skip and not self._needs_more()
         if self._sampler is not None:
-            enough = enough and self._sampled_ns >= SAMPLED_NS
+            enough = enough and (self._sampled_ns >= SAMPLED_NS or len(self._collates) >= SAMPLED_BATCHES)
         if enough or self._is_late():
             self.is_done = True
 
