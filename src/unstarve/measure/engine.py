@@ -731,15 +731,18 @@ def _describe_sampler(loader: Any) -> tuple[str | None, str | None]:
 
 
 def _caller() -> str | None:
-    """`file:line` of the innermost frame that is neither ours nor torch's."""
+    """`file:line` of the innermost frame of the user's; of one outside torch where all are a library's."""
     frame = sys._getframe(1)
     torch_path = os.path.dirname(torch.__file__)
+    outside = None
     while frame is not None:
         filename = frame.f_code.co_filename
         if not is_package_file(filename) and not filename.startswith(torch_path):
-            return f"{filename}:{frame.f_lineno}"
+            outside = outside or f"{filename}:{frame.f_lineno}"
+            if not is_library(filename):
+                return f"{filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
-    return None
+    return outside
 
 
 def _describe_function(function: Any) -> tuple[str, str | None]:

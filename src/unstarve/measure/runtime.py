@@ -213,7 +213,7 @@ class Observer:
         self.costs: dict[Address, Cost] = {}
         self.pools: dict[Address, Pool] = {address: Pool() for address in self._wanted}
         self.chains: dict[Address, list[Level]] = {}
-        self.refused: dict[Address, str] = {}
+        self.refused = {address: _VARIES for address in self._wanted if min(address) <= FIRST_CHOICE}
         self._io = _open_io()
         self._delay = RunDelay()
         self._own_bytes = self._own_calls = 0
@@ -418,9 +418,10 @@ class Observer:
         if not kept:
             return None
         step = self._stack[self._base + _IN_LOOP].item if len(self._stack) > self._base + _IN_LOOP else None
-        hands_on = bool(self._unit()[1].outputs)
-        for candidate in (callee, *arguments) if hands_on else (callee,):
-            if id(candidate) in kept and candidate is not step:
+        unit = self._unit()[1]
+        for candidate in (callee, *arguments) if unit.outputs else (callee,):
+            is_by_name = (unit.callee or "").endswith(item_name(candidate))
+            if id(candidate) in kept and candidate is not step and not is_by_name:
                 return FIRST_CHOICE - kept[id(candidate)], candidate
         return None
 
@@ -595,6 +596,8 @@ class Observer:
         self._own_calls += 1
         return int(fields[1]) - own_bytes, int(fields[5]) - own_calls
 
+
+_VARIES = "which of several callables runs there differs between samples"
 
 _IN_LOOP = 2
 """Items of the stack that stand before an iteration: its function and its loop."""
