@@ -39,6 +39,12 @@ def tensor_of(k):
 def halve(t):
     LOG.append(("halve",))
     return t / 2
+def apply(f, t):
+    LOG.append(("apply",))
+    return f(t)
+def down(k):
+    LOG.append(("down", k))
+    return down(k - 1) if k > 0 else h(k)
 def add_in_place(t):
     LOG.append(("add",))
     t.add_(1)
@@ -107,6 +113,7 @@ class Data(Base):
         self.tf = Compose([Scale(1), halve, Shift(2), functools.partial(torch.add, other=2), Compose([Scale(2)])])
         self.noisy = Compose([Noise(), add_in_place])
         self.joint = Joint([both, flip])
+        self.choices = [halve, Shift(1)]
         self.table = [4, 8, 15, 16, 23, 42, 1, 2, 3, 5, 7, 9, 11]
         self.lookup = {k: k + 1 for k in range(60)}
         self.module = Shift(3)
@@ -201,6 +208,10 @@ n, *items = [{e}, 1, {e}]; items = list(items) + [2, 3]
 d["deep"] = {{"n": [{e}]}}
 n = d["label"] + (d["label"] if {e} > 4 else h(9))
 n = self.table[self.g(2) % 5] - self.table[{e} % 5]
+n = h({e}) if {e} > 3 else self.g({e})
+n = down({e} % 3)
+t = random.choice(self.choices)(t)
+t = apply(self.choices[{e} % 2], t)
 """.strip().splitlines()
 
 EXPRESSIONS = """
@@ -246,6 +257,10 @@ BLOCKS = [
     ["while n > 5:", "n = n // 2 - h(1) % 2"],
     ["for f in self.tf.transforms:", "t = f(t)", "{s}"],
     ["for f in (self.make, h, self.g):", "n = f(n)"],
+    ["for k, f in enumerate(self.tf.transforms):", "t = f(t) + k"],
+    ["for f in self.tf.transforms[1:]:", "t = apply(f, t)"],
+    ["for f in self.choices:", "f = functools.partial(apply, f)", "t = f(t)"],
+    ["for k in items:", "t = apply(halve, t) * k"],
     ["for f in random.sample([halve, Scale(2), Scale(3)], 2):", "t = f(t)"],
     ["match n % 3:", "-case 0: m = h(1)", "-case _: n = h(2)"],
 ]
@@ -482,6 +497,9 @@ def test_variants_do_what_the_function_does(body: str, index: int) -> None:
         "n = self.table[self.g(2) % 5] - self.table[h(1) % 5]",
         "def nested(q): return q + h(n)\n        n = nested(m); n = n + nested(h(1))",
         "for f in (self.make, h, self.g):\n            n = f(n)",
+        "for f in self.choices:\n            f = functools.partial(apply, f)\n            t = f(t)\n        n = down(n)",
+        "t = apply(self.choices[n % 2], t)\n        n = h(n) if n > 1 else down(2)",
+        "for k, f in enumerate(self.tf.transforms[1:]):\n            t = apply(f, t) + k",
         "raise KeyError(h(n))",
     ],
 )

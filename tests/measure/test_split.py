@@ -471,12 +471,34 @@ def test_loops_over_callables_are_cut_between_items() -> None:
 
 
 @pytest.mark.parametrize(
+    ("over", "body"),
+    [
+        ("i, t in enumerate(ts)", "y = t(x)\n        x = y + i - i + 1"),
+        ("t in ts[0:3]", "y = t(x)\n        x = y + 1"),
+        ("t in ts", "t = (lambda t: t)(t)\n        y = t(x)\n        x = y + 1"),
+        ("t in ts", "y = run(t, x)\n        x = y + 1"),
+    ],
+)
+def test_chains_are_cut_however_they_are_written(over: str, body: str) -> None:
+    """Numbered, sliced and rebound items, and items handed on to another function, are as good as plain ones."""
+    source = f"run = lambda t, x: t(x)\ndef f(x, ts):\n    for {over}:\n        {body}\n    return x\n"
+    function = defined(source)
+    ts = [abs, lambda x: x * 2, lambda x: x - 1]
+    whole = split.split(function)
+    assert split.is_callable_loop(whole.node.body[0])
+    assert function(-3, ts) == 9
+    assert resume(function, (0, 0), None, None, x=4, ts=ts, t=abs, i=0) == 9
+    last = len(whole.bodies[0]) - 2
+    assert resume(function, (0, 1, last), None, None, y=8, ts=ts, t=ts[1], x=4, i=1) == 9
+
+
+@pytest.mark.parametrize(
     "body",
-    ["for t in ts:\n        x = t(x)\n        break", "for t in ts:\n        t = t(x)", "for t, n in ts:\n        x = t(x)",
+    ["for t in ts:\n        x = t(x)\n        break", "for t in ts:\n        x = abs(t)", "for t in ts:\n        x = f(x)",
      "for t in ts:\n        x = t(x)\n    else:\n        x = 0"],
 )  # fmt: skip
 def test_other_loops_are_wholes(body: str) -> None:
-    """A loop that is left early, rebinds its item or unpacks it is no chain of transforms."""
+    """A loop that is left early, or neither calls its items nor hands them on, is no chain of transforms."""
     parts = split.split(defined(f"def f(x, ts):\n    {body}\n    return x\n"))
     assert not split.is_callable_loop(next(node for node in parts.node.body if isinstance(node, ast.For)))
 

@@ -5,6 +5,7 @@ Used on the loop body while batches come from cache, and on data sets whose code
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import sys
 import threading
@@ -12,7 +13,7 @@ import time
 from collections import defaultdict
 from types import FrameType
 
-from unstarve.measure.runtime import is_library
+from unstarve.measure.runtime import is_library, item_name
 from unstarve.recording import BodyLine
 from unstarve.script import is_package_file
 
@@ -32,9 +33,16 @@ class BodySampler:
 
     Each sample is charged with the wall time and the thread's CPU time since the one before, at the innermost line of
     the user's code and, for inclusive times, at the lines that led there.
+
+    Args:
+        interval_s: between two samples.
+        with_stages: where no code of the user's runs, charge the innermost generator of a library: a pipeline's stage.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, interval_s: float = INTERVAL_S, *, with_stages: bool = False) -> None:
+        self._interval_s = interval_s
+        self._with_stages = with_stages
+        self._names: dict[tuple[str, int], str] = {}
         self._target = threading.get_ident()
         self._is_on = False
         self._thread: threading.Thread | None = None
@@ -54,15 +62,16 @@ class BodySampler:
         clock = time.pthread_getcpuclockid(self._target)
         wall, cpu = time.perf_counter_ns(), time.clock_gettime_ns(clock)
         while self._is_on:
-            time.sleep(INTERVAL_S)
+            time.sleep(self._interval_s)
             frame = sys._current_frames().get(self._target)
             now, used = time.perf_counter_ns(), time.clock_gettime_ns(clock)
             if user_line(frame) is not None:
-                self._charge(frame, now - wall, used - cpu)
+                self._charge(_user_lines(frame), frame, now - wall, used - cpu)
+            elif (stage := self._stage(frame)) is not None:
+                self._charge([stage], frame, now - wall, used - cpu)
             wall, cpu = now, used
 
-    def _charge(self, frame: FrameType | None, wall_ns: int, cpu_ns: int) -> None:
-        way = _user_lines(frame)
+    def _charge(self, way: list[Place], frame: FrameType | None, wall_ns: int, cpu_ns: int) -> None:
         self._wall_ns[way[-1]] += wall_ns
         self._cpu_ns[way[-1]] += cpu_ns
         if _is_in_torch(frame):
@@ -71,6 +80,17 @@ class BodySampler:
         for depth, place in enumerate(way):
             self._inclusive_ns[place] += cpu_ns
             self._depth.setdefault(place, depth)
+
+    def _stage(self, frame: FrameType | None) -> Place | None:
+        while self._with_stages and frame is not None and not is_package_file(frame.f_code.co_filename):
+            code = frame.f_code
+            if code.co_flags & inspect.CO_GENERATOR:
+                place = (code.co_filename, code.co_firstlineno)
+                if place not in self._names:
+                    self._names[place] = _stage_name(frame)
+                return place
+            frame = frame.f_back
+        return None
 
     def pause(self) -> None:
         """Stop sampling, to go on later with `start`."""
@@ -95,7 +115,7 @@ class BodySampler:
         filename, number = place
         return BodyLine(
             source=f"{filename}:{number}",
-            text=linecache.getline(filename, number).strip(),
+            text=self._names.get(place) or linecache.getline(filename, number).strip(),
             wall_fraction=self._wall_ns[place] / total,
             cpu_fraction=min(1.0, self._cpu_ns[place] / total),
             is_torch=self._torch_ns[place] > 0.5 * self._cpu_ns[place] > 0,
@@ -114,7 +134,18 @@ def _user_lines(frame: FrameType | None) -> list[Place]:
     return list(dict.fromkeys(reversed(way)))
 
 
-def user_line(frame: FrameType | None) -> tuple[str, int] | None:
+def _stage_name(frame: FrameType) -> str:
+    """A generator's name, as the pipeline spells it: the class of a method's object, or the function and what it is
+    given to apply, such as `map(Decoder)`."""
+    code = frame.f_code
+    given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if code.co_varnames[:1] == ("self",):
+        return type(given[0]).__name__
+    steps = [item_name(item) for item in given[1:2] if callable(item)]  # after the source that it draws from
+    return code.co_name.strip("_") + "".join(f"({step})" for step in steps)
+
+
+def user_line(frame: FrameType | None) -> Place | None:
     """The innermost line that is the user's; None while the loop's thread is in our own code."""
     if frame is not None and is_package_file(frame.f_code.co_filename):
         return None

@@ -24,7 +24,7 @@ from unstarve import errors, simulate
 from unstarve.measure import cuda, device, environment, experiment, payload, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.experiment import Give, Options, Step
-from unstarve.measure.fleet import Fleet, epoch_length
+from unstarve.measure.fleet import Fleet, epoch_length, has_workers_of_ours
 from unstarve.measure.payload import UseWatch
 from unstarve.measure.runtime import is_library
 from unstarve.measure.switchboard import Switchboard
@@ -314,7 +314,7 @@ class Engine:
 
     def _start_fleet(self, session: Session, make_iterator: Callable[[Any], Any]) -> None:
         session.make_iterator = make_iterator
-        if not isinstance(session.loader, DataLoader):
+        if not has_workers_of_ours(session.loader):
             session.iterator = make_iterator(session.loader)
             return
         fleet = session.fleet
@@ -938,15 +938,18 @@ def _describe_sampler(loader: Any) -> tuple[str | None, str | None]:
 
 
 def _caller() -> str | None:
-    """`file:line` of the innermost frame that is neither ours nor torch's."""
+    """`file:line` of the innermost frame of the user's; of one outside torch where all are a library's."""
     frame = sys._getframe(1)
     torch_path = os.path.dirname(torch.__file__)
+    outside = None
     while frame is not None:
         filename = frame.f_code.co_filename
         if not is_package_file(filename) and not filename.startswith(torch_path):
-            return f"{filename}:{frame.f_lineno}"
+            outside = outside or f"{filename}:{frame.f_lineno}"
+            if not is_library(filename):
+                return f"{filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
-    return None
+    return outside
 
 
 def _describe_function(function: Any) -> tuple[str, str | None]:

@@ -301,7 +301,7 @@ class Experiment:
             part = {a[first:]: cost for a, cost in findings.costs.items() if (a[0] == COLLATE) is of_collate}
             if part:
                 passes.setdefault(findings.number, []).append(part)
-        return plan.unperturbed([plan.merge(parts) for _, parts in sorted(passes.items())])
+        return plan.unperturbed([parts for _, parts in sorted(passes.items())])
 
     def _to_open_in_collate(self) -> list[Address]:
         if self._collate_share() < 0.1:

@@ -6,6 +6,7 @@ epoch is known, a batch sampler that can begin again at its end, so that one fle
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader, _DatasetKind
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from unstarve.errors import Stalled
 from unstarve.measure.switchboard import Switchboard
@@ -44,18 +46,27 @@ class Endless:
 
     def __iter__(self) -> Iterator[Any]:
         self.has_ended = False
+        return self._items(*self._begun())  # begun now, as without us: samplers may draw when they are asked to begin
+
+    def _begun(self) -> tuple[Iterator[Any], int]:
+        """The sampler's own iterator, and the time that making it took."""
+        began = time.perf_counter_ns()
+        return iter(self._sampler), time.perf_counter_ns() - began
+
+    def _items(self, items: Iterator[Any], taken_ns: int) -> Iterator[Any]:
         while True:
             is_empty = True
             began = time.perf_counter_ns()
-            for item in self._sampler:
+            for item in items:
                 if is_empty:
-                    self.start_ns = time.perf_counter_ns() - began
+                    self.start_ns = taken_ns + time.perf_counter_ns() - began
                     self.epochs += 1
                 is_empty = False
                 yield item
             if is_empty or not self.may_repeat:
                 self.has_ended = True
                 return
+            items, taken_ns = self._begun()
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -66,13 +77,21 @@ class Endless:
 
 def epoch_length(loader: Any) -> int | None:
     """Batches of an epoch, where the loader is a plain one over indexed data; None where that cannot be relied upon."""
-    plain = type(loader).__iter__ is DataLoader.__iter__ and type(loader).__len__ is DataLoader.__len__
-    if not plain or loader._dataset_kind != _DatasetKind.Map:
+    is_plain = has_workers_of_ours(loader) and type(loader).__len__ is DataLoader.__len__
+    if not is_plain or loader._dataset_kind != _DatasetKind.Map:
         return None
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
         return None
+
+
+def has_workers_of_ours(loader: Any) -> bool:
+    """Whether iterating over the loader gives what torch's `_get_iterator` makes, with the workers that we know."""
+    if not isinstance(loader, DataLoader):
+        return False
+    code = getattr(inspect.unwrap(type(loader).__iter__), "__code__", None)
+    return code is not None and "_get_iterator" in code.co_names
 
 
 class Fleet:
@@ -116,6 +135,9 @@ class Fleet:
             self._clone.__dict__[name] = self.sampler
         self._make_iterator = make_iterator
         self._iterator: Any = None
+        self._loader = loader
+        self._inner: Any = None
+        self._unwrapped: tuple[Any, Telemetry | None] = (None, None)
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers; returns its generation."""
@@ -123,10 +145,37 @@ class Fleet:
 
     def start(self) -> None:
         """Make the iterator: workers start, or go on with another epoch if they are persistent."""
+        before = dict(self._clone.__dict__)
         self._iterator = self._make_iterator(self._clone)
-        fetcher = getattr(self._iterator, "_dataset_fetcher", None)
+        self._mirror(before)
+        inner = _torch_iterator(self._iterator)
+        fetcher = getattr(inner, "_dataset_fetcher", None)
         if fetcher is not None and not isinstance(fetcher, Instruments):
-            self._iterator._dataset_fetcher = Instruments(self._board, -1).attach(fetcher)
+            inner._dataset_fetcher = Instruments(self._board, -1).attach(fetcher)
+        if inner is not self._iterator and inner is not self._inner:
+            self._unwrap(inner)
+        self._inner = inner
+
+    def _mirror(self, before: dict[str, Any]) -> None:
+        """What a loader's own `__iter__` noted on the copy, such as how far it got, belongs on the user's loader."""
+        definer = next(kind for kind in type(self._loader).__mro__ if "__iter__" in vars(kind))
+        if definer is DataLoader:
+            return
+        for name, value in self._clone.__dict__.items():
+            if name not in before or before[name] is not value:
+                self._loader.__dict__[name] = value
+
+    def _unwrap(self, inner: Any) -> None:
+        """Take the batch out of what torch's iterator gives before another iterator around it works on the batch."""
+        make = inner._next_data
+
+        def next_data() -> Any:
+            data, telemetry = untagged(make())
+            # what stands for a batch is nothing that the iterator around could work on
+            self._unwrapped = (self._unwrapped[0] if isinstance(data, Token) else data, telemetry)
+            return self._unwrapped[0]
+
+        inner._next_data = next_data
 
     def repeat(self) -> None:
         """Let one epoch follow the other from now on, without new workers."""
@@ -152,16 +201,19 @@ class Fleet:
         """
         with _Patience(self._patience_s):
             item = next(self._iterator)
-        return untagged(item)
+        batch, telemetry = untagged(item)
+        return batch, telemetry or self._unwrapped[1]
 
     def close(self) -> None:
         """End the workers."""
         iterator, self._iterator = self._iterator, None
         self._clone.__dict__["_iterator"] = None
-        shut_down = getattr(iterator, "_shutdown_workers", None)
+        if iterator is not None and self._loader.__dict__.get("_iterator") is iterator:
+            self._loader.__dict__["_iterator"] = None
+        shut_down = getattr(self._inner, "_shutdown_workers", None)
         if shut_down is not None:
             shut_down()
-        for worker in getattr(iterator, "_workers", ()):
+        for worker in getattr(self._inner, "_workers", ()):
             worker.join(timeout=JOIN_S)  # one that had to be terminated is not gone at once
 
 
@@ -179,6 +231,14 @@ def _attributes(settings: Settings, loader: Any) -> dict[str, Any]:
     if hasattr(loader, "in_order"):  # torch 2.6 and later
         found["in_order"] = settings.in_order
     return found
+
+
+def _torch_iterator(iterator: Any) -> Any:
+    """The iterator of torch's that gives the batches: this one, or the one that it is wrapped around."""
+    if isinstance(iterator, _BaseDataLoaderIter):
+        return iterator
+    held = getattr(iterator, "__dict__", {}).values()
+    return next((value for value in held if isinstance(value, _BaseDataLoaderIter)), iterator)
 
 
 class _Patience:

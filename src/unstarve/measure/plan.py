@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unstarve.measure.runtime import Cost, is_library
-from unstarve.measure.split import ANY_ITERATION, Address
+from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address
 from unstarve.recording import BodyLine, Rung, Stage
 
 OPEN_SHARE = 0.10
@@ -48,10 +48,16 @@ class Node:
 
 
 def merge(parts: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]:
-    """Costs of several workers, or of several passes, as one."""
+    """Costs of several workers as one."""
+    return _merged(_settled(parts))
+
+
+def _merged(parts: Sequence[Sequence[tuple[Address, Cost]]]) -> dict[Address, Cost]:
     merged: dict[Address, Cost] = {}
     for costs in parts:
-        for address, cost in costs.items():
+        for address, cost in costs:
+            if not cost.wall_ns:  # met only before figures were kept
+                continue
             known = merged.get(address)
             if known is None:
                 merged[address] = replace(
@@ -69,18 +75,21 @@ def merge(parts: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]:
     return merged
 
 
-def unperturbed(passes: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]:
-    """Costs of several passes as one, each unit as it was before anything inside it was watched.
+def unperturbed(passes: Sequence[Sequence[Mapping[Address, Cost]]]) -> dict[Address, Cost]:
+    """Costs of several passes of several workers as one, each unit as it was before anything inside it was watched.
 
     A pass that looks into a unit slows it down, and taking the clocks' own cost off is never exact. So a unit keeps the
     times of the first pass that saw it, and what is inside gets the share of these that it had in its own first pass.
     """
-    if not passes:
-        return {}
-    latest = passes[-1]
+    settled = _settled([costs for parts in passes for costs in parts])
+    merged = []
+    for parts in passes:
+        merged.append(_merged(settled[: len(parts)]))
+        settled = settled[len(parts) :]
     found: dict[Address, Cost] = {}
-    for address in sorted(latest, key=len):
-        seen = next(costs for costs in passes if address in costs)
+    for address in sorted({address for costs in merged for address in costs}, key=len):
+        seen = next(costs for costs in merged if address in costs)
+        latest = next(costs for costs in reversed(merged) if address in costs)
         parent = next((address[:n] for n in range(len(address) - 1, 0, -1) if address[:n] in found), None)
         scale = 1.0
         if parent is not None and parent in seen and _mean(seen[parent].wall_ns) > 0:
@@ -92,6 +101,29 @@ def unperturbed(passes: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]
             delay_ns=[int(figure * scale) for figure in seen[address].delay_ns],
         )
     return found
+
+
+def _settled(parts: Sequence[Mapping[Address, Cost]]) -> list[list[tuple[Address, Cost]]]:
+    """The costs with their addresses; callables whose order varies are numbered by name, alike in all workers."""
+    settled = [list(costs.items()) for costs in parts]
+    mixed = {address for costs in parts for address, cost in costs.items() if cost.is_mixed}
+    for loop in sorted(mixed, key=len, reverse=True):
+        depth = len(loop)
+        items = {
+            address: cost.name
+            for costs in settled
+            for address, cost in costs
+            if len(address) == depth + 1 and address[:depth] == loop and cost.is_item
+        }
+        names = sorted(set(items.values()))
+        for costs in settled:
+            own = {address: cost.name for address, cost in costs if address in items}
+            for position, (address, cost) in enumerate(costs):
+                name = own.get(address[: depth + 1])
+                if name is not None:
+                    number = FIRST_CHOICE - names.index(name)
+                    costs[position] = ((*loop, number, *address[depth + 1 :]), cost)
+    return settled
 
 
 def to_open(costs: Mapping[Address, Cost], opened: Iterable[Address], sample_ns: float, depth: int) -> list[Address]:
@@ -152,7 +184,7 @@ def nodes(costs: Mapping[Address, Cost], sample_ns: float, owner: str = "") -> l
     """
     order = sorted(costs)
     total = max(1.0, sample_ns * _samples(costs))
-    hidden = {address for address in order if _is_hidden(costs, address)}
+    hidden = {address for address in order if _is_hidden(costs, address, total)}
     ids = _ids(costs, [address for address in order if address not in hidden])
     found = []
     for address in order:
@@ -166,17 +198,41 @@ def nodes(costs: Mapping[Address, Cost], sample_ns: float, owner: str = "") -> l
     return found
 
 
-def _is_hidden(costs: Mapping[Address, Cost], address: Address) -> bool:
+def _is_hidden(costs: Mapping[Address, Cost], address: Address, total: float) -> bool:
     """Whether showing the unit would only repeat another: the loop around transforms, the call inside an iteration,
-    and a wrapping data set's call of the wrapped one."""
+    a wrapping data set's call of the wrapped one; or whether it is a detail of a library's."""
     cost = costs[address]
     if cost.is_loop and any(costs[child].is_item for child in _children(costs, address)):
         return len(address) > 1 and address[:-1] in costs
     parent = costs.get(address[:-1])
-    if parent is not None and parent.is_item:
-        return sum(cost.wall_ns) >= 0.8 * sum(parent.wall_ns)
-    is_wrapper = is_library(cost.source.rpartition(":")[0]) and bool(_children(costs, address)) and not cost.is_item
-    return is_wrapper and not cost.is_loop
+    if parent is not None and parent.is_item and sum(cost.wall_ns) >= 0.8 * sum(parent.wall_ns):
+        return True
+    is_small = sum(cost.wall_ns) < SUSPECT_SHARE * total
+    if cost.is_item:
+        return is_small and address[-1] < 0 and parent is not None and not parent.is_loop
+    if not is_library(cost.source.rpartition(":")[0]):
+        return False
+    user = _user_of(costs, address)
+    is_inside_item = user is not None and (costs[user].is_item or not _leads_on(costs, user))
+    is_wrapper = bool(_children(costs, address)) and (user is not None or not cost.is_loop)
+    return is_inside_item or is_wrapper or (is_small and len(address) > 1)
+
+
+def _leads_on(costs: Mapping[Address, Cost], address: Address) -> bool:
+    """Whether transforms or code of the user's lie below the unit."""
+    below = (costs[child] for child in _children(costs, address))
+    return any(cost.is_item or not is_library(cost.source.rpartition(":")[0]) for cost in below)
+
+
+def _user_of(costs: Mapping[Address, Cost], address: Address) -> Address | None:
+    """The innermost transform or statement of the user's around a unit of a library's; None for other units."""
+    if costs[address].is_item or not is_library(costs[address].source.rpartition(":")[0]):
+        return None
+    for length in range(len(address) - 1, 0, -1):
+        outer = costs.get(address[:length])
+        if outer is not None and (outer.is_item or not is_library(outer.source.rpartition(":")[0])):
+            return address[:length]
+    return None
 
 
 def _ids(costs: Mapping[Address, Cost], addresses: Sequence[Address]) -> dict[Address, str]:
@@ -184,7 +240,7 @@ def _ids(costs: Mapping[Address, Cost], addresses: Sequence[Address]) -> dict[Ad
     ids = {}
     for address in addresses:
         if costs[address].is_item and len(containers) == 1:
-            ids[address] = f"transform:{address[-1]}"
+            ids[address] = f"transform:{_spelt(address[-1])}"
         elif costs[address].is_item:
             ids[address] = "transform:" + _dotted(address)
         elif len(containers) == 1 and any(_is_above(address, container) for container in containers):
@@ -207,7 +263,13 @@ def _is_innermost(costs: Mapping[Address, Cost], address: Address, addresses: Se
 
 
 def _dotted(address: Address) -> str:
-    return ".".join("*" if number == ANY_ITERATION else str(number) for number in address)
+    return ".".join(_spelt(number) for number in address)
+
+
+def _spelt(number: int) -> str:
+    if number == ANY_ITERATION:
+        return "*"
+    return str(number) if number >= 0 else f"~{FIRST_CHOICE - number}"
 
 
 def _parent_id(address: Address, ids: Mapping[Address, str]) -> str | None:
@@ -347,10 +409,8 @@ def _is_below(node: Node, above: Node) -> bool:
 
 
 def knockable(address: Address) -> Address:
-    """The address at which a stage can be served alone: the loop itself for statements of a plain loop."""
-    if ANY_ITERATION in address:
-        return address[: address.index(ANY_ITERATION)]
-    return address
+    """The address at which a stage can be served alone: the loop or call itself where what runs in it varies."""
+    return address[: next((place for place, number in enumerate(address) if number < 0), len(address))]
 
 
 def raw_cut(costs: Mapping[Address, Cost], found: Sequence[Node]) -> Address | None:
@@ -359,7 +419,8 @@ def raw_cut(costs: Mapping[Address, Cost], found: Sequence[Node]) -> Address | N
     items = [address for address in sorted(costs) if costs[address].is_item]
     if items:
         first = items[0]
-        before = [address for address in sorted(costs) if address < first and first[: len(address)] != address]
+        ends = [address for address in sorted(costs) if address < first and first[: len(address)] != address]
+        before = [address for address in ends if _user_of(costs, address) is None]
         top = [address for address in before if not _is_inside_any(address, before)]
         return top[-1] if top else None
     readers = [node for node in found if node.is_leaf and node.stage.kind in ("read", "decode")]
@@ -380,7 +441,7 @@ def cuts_between(found: Sequence[Node], *, minimum: float) -> list[Node]:
         node
         for node in found
         if (node.is_item or (node.is_leaf and not _has_item_above(node, found) and node.share >= minimum))
-        and ANY_ITERATION not in node.address
+        and knockable(node.address) == node.address
     ]
 
 
@@ -431,7 +492,7 @@ def sampled_stages(lines: Sequence[BodyLine], walls: Sequence[int]) -> list[Stag
             id=f"line:{line.source.rpartition(':')[2]}",
             kind=_kind_of_line(line),
             name=line.text,
-            source=line.source,
+            source=_place_of_line(line),
             text=line.text,
             parent="code",
             samples=len(walls),
@@ -442,8 +503,16 @@ def sampled_stages(lines: Sequence[BodyLine], walls: Sequence[int]) -> list[Stag
     ]
 
 
+def _place_of_line(line: BodyLine) -> str:
+    """Where the user asked for a library's stage, such as `.decode("rgb")`; else the line itself."""
+    if not is_library(line.source.rpartition(":")[0]):
+        return line.source
+    return _where_built(line.text.partition("(")[0], _user_files({})) or line.source
+
+
 def _kind_of_line(line: BodyLine) -> str:
-    called = " ".join(re.findall(r"[\w.]+(?=\()", line.text))
+    is_stage = is_library(line.source.rpartition(":")[0])
+    called = " ".join(re.findall(r"\w+" if is_stage else r"[\w.]+(?=\()", line.text))
     if line.cpu_fraction < 0.5 * line.wall_fraction or any(_READ.search(name) for name in called.split()):
         return "read"
     if any(_DECODE.search(name) for name in called.split()):

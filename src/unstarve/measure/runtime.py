@@ -19,7 +19,7 @@ from unstarve import labels
 from unstarve.measure import split, values
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
-from unstarve.measure.split import ANY_ITERATION, Address, Split, Unsplittable
+from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unsplittable
 
 _LIBRARY_PATHS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -35,8 +35,10 @@ def resolve(callee: Any, arguments: tuple[Any, ...]) -> tuple[types.FunctionType
         return callee, arguments
     if isinstance(callee, types.MethodType):
         function = callee.__func__
+        if function is torch.nn.Module.__call__ and isinstance(callee.__self__, torch.nn.Module):
+            return _resolve_module(callee.__self__, arguments)
         return (function, (callee.__self__, *arguments)) if isinstance(function, types.FunctionType) else None
-    if isinstance(callee, torch.nn.Module):
+    if isinstance(callee, torch.nn.Module) and type(callee).__call__ is torch.nn.Module.__call__:
         return _resolve_module(callee, arguments)
     return None if isinstance(callee, type) else _resolve_special("__call__", callee, arguments)
 
@@ -56,8 +58,7 @@ def _resolve_special(name: str, owner: Any, arguments: tuple[Any, ...]) -> Any:
 
 def _resolve_module(module: torch.nn.Module, arguments: tuple[Any, ...]) -> Any:
     has_hooks = any(getattr(module, name, True) for name in _HOOKS) or torch.nn.modules.module._has_any_global_hook()
-    is_plain = type(module).__call__ is torch.nn.Module.__call__ and "forward" not in vars(module)
-    is_plain = is_plain and getattr(module, "_compiled_call_impl", None) is None
+    is_plain = "forward" not in vars(module) and getattr(module, "_compiled_call_impl", None) is None
     forward = getattr(type(module), "forward", None)
     if has_hooks or not is_plain or not isinstance(forward, types.FunctionType):
         return None
@@ -100,6 +101,8 @@ class Cost:
     """Whether the call runs a Python function of the user that could be looked into."""
     is_loop: bool = False
     """Whether it is a loop whose statements could be looked into."""
+    is_mixed: bool = False
+    """Whether it is a loop over callables that come in another order for other samples."""
     why_whole: str | None = None
     """Why it was not looked into although that was asked for."""
     defined: str | None = None
@@ -159,6 +162,7 @@ class _Open:
     call: _Call | None = None
     count: int = -1
     item: Any = None
+    used: set[int] = field(default_factory=set)
     marks: _Marks | None = None
     parts: Split | None = None
     owner: Any = None
@@ -173,6 +177,16 @@ class _Marks:
     """For each function on the way, fingerprints of the locals that will be read later."""
 
 
+@dataclass(slots=True)
+class Known:
+    """What one process has learnt about the code that it runs."""
+
+    ways: set[types.CodeType] = field(default_factory=set)
+    """Code of library functions that lead to the user's code or to transforms."""
+    plain_loops: set[tuple[types.CodeType, int]] = field(default_factory=set)
+    """Loops that look as if they ran over callables and do not, by function and number."""
+
+
 class Observer:
     """Runtime of `watched` variants: times units, and snapshots values at wanted cut points.
 
@@ -180,12 +194,19 @@ class Observer:
         opened: addresses of units whose call or loop is to be looked into, beyond containers and nested datasets.
         wanted: cut points to fill, by address.
         limit: values to keep at each cut point.
+        known: what this process has learnt about code; it grows meanwhile.
     """
 
     getitem = staticmethod(operator.getitem)
     """How variants name a subscript's callee."""
 
-    def __init__(self, opened: Iterable[Address] = (), wanted: Iterable[Address] = (), limit: int = 0) -> None:
+    def __init__(
+        self, opened: Iterable[Address] = (), wanted: Iterable[Address] = (), limit: int = 0, known: Known | None = None
+    ) -> None:
+        self._known = known or Known()
+        self._root: Any = None
+        self._steps: dict[Address, list[Any]] = {}
+        self._mixed: set[Address] = set()
         self._opened = set(opened)
         self._wanted = set(wanted)
         self._limit = limit
@@ -197,10 +218,15 @@ class Observer:
         self.costs: dict[Address, Cost] = {}
         self.pools: dict[Address, Pool] = {address: Pool() for address in self._wanted}
         self.chains: dict[Address, list[Level]] = {}
-        self.refused: dict[Address, str] = {}
+        self.refused = {address: _VARIES for address in self._wanted if min(address) <= FIRST_CHOICE}
         self._io = _open_io()
         self._delay = RunDelay()
         self._own_bytes = self._own_calls = 0
+
+    @property
+    def overhead_ns(self) -> int:
+        """Wall time that the observer itself has taken so far."""
+        return self._overhead_ns
 
     def close(self) -> None:
         """Give back the file descriptor of the read counters."""
@@ -215,6 +241,7 @@ class Observer:
             Unsplittable: the function cannot be taken apart.
         """
         parts = split.split(function)
+        self._root = arguments[0] if arguments else None
         self._stack.clear()
         self._sample.clear()
         try:
@@ -226,6 +253,8 @@ class Observer:
         return result
 
     def _close_sample(self) -> None:
+        for address in self._mixed & self.costs.keys():
+            self.costs[address].is_mixed = True
         for address, (wall, cpu, read_bytes, calls, faults, delay) in self._sample.items():
             cost = self.costs[address]
             cost.delay_ns.append(delay)
@@ -239,7 +268,13 @@ class Observer:
     def _prepared(self, parts: Split, address: Address, arguments: tuple[Any, ...]) -> types.FunctionType:
         """The watched variant of a function that is about to be called; `_leave_function` must follow."""
         opened = [unit.number for unit in parts.units if unit.is_loop and (*address, unit.number) in self._opened]
-        variant = split.watched(parts, frozenset(opened))(self)
+        code = parts.function.__code__
+        closed = (
+            [number for number in parts.bodies if (code, number) in self._known.plain_loops]
+            if self._known.plain_loops
+            else []
+        )
+        variant = split.watched(parts, frozenset(opened), frozenset(closed))(self)
         self._base = len(self._stack)
         entered = _Open(parts=parts)
         if self._wanted:
@@ -307,7 +342,10 @@ class Observer:
     def each(self, items: Iterable[Any]) -> Iterator[Any]:
         """The items of a loop, remembered one by one so that iterations can be named."""
         for item in items:
-            self._stack[self._base + 1].item = item
+            loop, parts = self._stack[self._base + 1], self._stack[self._base].parts
+            if loop.count < 0 and parts is not None and step_of(item) is None:
+                self._known.plain_loops.add((parts.function.__code__, loop.number))
+            loop.item = item
             yield item
 
     def iteration(self, by_item: bool, frame: dict[str, Any]) -> None:
@@ -315,8 +353,28 @@ class Observer:
         began = time.perf_counter_ns()
         loop = self._stack[self._base + 1]
         loop.count += 1
-        self._push(began, loop.count if by_item else ANY_ITERATION, _IN_LOOP, frame, counts=by_item)
-        self._stack[-1].item = loop.item
+        step = step_of(loop.item) if by_item else None
+        number = ANY_ITERATION if step is None else self._position(loop, step)
+        self._push(began, number, _IN_LOOP, frame, counts=step is not None)
+        self._stack[-1].item = step
+
+    def _position(self, loop: _Open, step: Any) -> int:
+        """The number of one of the loop's callables: its place, or that which it had when it was met first."""
+        del self._stack[self._base + _IN_LOOP :]
+        address = self._address()
+        known = self._steps.setdefault(address, [])
+        if loop.count == 0:
+            loop.used.clear()
+        place = loop.count if loop.count < len(known) and _is_alike(known[loop.count], step) else None
+        if place is None:
+            met = (number for number, other in enumerate(known) if _is_alike(other, step) and number not in loop.used)
+            place = next(met, len(known))
+        if place == len(known):
+            known.append(step)
+        loop.used.add(place)
+        if place != loop.count:
+            self._mixed.add(address)
+        return place
 
     def iterated(self, names: tuple[str, ...], frame: dict[str, Any]) -> None:
         """An iteration of a loop has ended, which assigned `names`."""
@@ -327,8 +385,21 @@ class Observer:
             self._end(names, frame, self._describe_item)
 
     def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
-        """A unit's call: entered if it leads to a container, a nested dataset, or where the observer was sent."""
+        """A unit's call: entered if it leads to a container, a nested dataset, a method of a library's dataset, or
+        where the observer was sent."""
         began = time.perf_counter_ns()
+        chosen = self._chosen(callee, (*arguments, *keywords.values()))
+        if chosen is None:
+            return self._call(began, callee, arguments, keywords)
+        self._stack[-1].call = _Call(callee, None, True, arguments)
+        number, step = chosen
+        self._push(began, number, len(self._stack) - self._base, self._stack[-1].locals, counts=True)
+        self._stack[-1].item = step
+        result = self._call(time.perf_counter_ns(), callee, arguments, keywords)
+        self._end((), {}, self._describe_item)
+        return result
+
+    def _call(self, began: int, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         address = self._address()
         found = resolve(callee, arguments)
         inside = self._enterable(address, found, callee) if found is not None else None
@@ -344,6 +415,22 @@ class Observer:
         finally:
             self._leave_function(outer)
 
+    def _chosen(self, callee: Any, arguments: Iterable[Any]) -> tuple[int, Any] | None:
+        """The number of the callable that is called or handed on, if it is one of several that its owner keeps."""
+        item, parts = self._stack[-1], self._stack[self._base].parts
+        if parts is None or item.parts is not None or not parts.function.__code__.co_argcount:
+            return None
+        kept = held(item.locals.get(parts.function.__code__.co_varnames[0]))
+        if not kept:
+            return None
+        step = self._stack[self._base + _IN_LOOP].item if len(self._stack) > self._base + _IN_LOOP else None
+        unit = self._unit()[1]
+        for candidate in (callee, *arguments) if unit.outputs else (callee,):
+            is_by_name = (unit.callee or "").endswith(item_name(candidate))
+            if id(candidate) in kept and candidate is not step and not is_by_name:
+                return FIRST_CHOICE - kept[id(candidate)], candidate
+        return None
+
     # --------------------------------------------------------------------------------------------
 
     def _enterable(
@@ -358,7 +445,9 @@ class Observer:
             if is_asked:
                 self.refused[address] = str(error)
             return None
-        return parts if is_asked or is_nested or _is_container(parts) else None
+        is_own = bool(arguments) and arguments[0] is self._root and is_library(function.__code__.co_filename)
+        is_way = function.__code__ in self._known.ways
+        return parts if is_asked or is_nested or is_own or is_way or split.is_container(parts) else None
 
     def _account(self, address: Address, item: _Open, now: int, cpu: int) -> None:
         overhead = self._overhead_ns - item.overhead_ns
@@ -394,8 +483,9 @@ class Observer:
 
     def _describe_item(self, address: Address, item: _Open, results: list[Any]) -> Cost:
         parts, unit = self._unit()
-        cost = Cost(name=_item_name(item.item), text=unit.text, source=f"{parts.filename}:{unit.line}", is_item=True)
+        cost = Cost(name=item_name(item.item), text=unit.text, source=f"{parts.filename}:{unit.line}", is_item=True)
         cost.defined = _defined(resolve(item.item, (None,)))
+        cost.can_enter = item.call is not None and not item.call.is_entered and cost.defined is not None
         return cost
 
     def _unit(self) -> tuple[Split, split.Unit]:
@@ -432,6 +522,8 @@ class Observer:
             self.refused[address] = f"its values cannot be looked at ({type(error).__name__}: {error})"
 
     def _add(self, address: Address, item: _Open, innermost: dict[str, Any]) -> None:
+        if any(address[:length] in self._mixed for length in range(1, len(address))):
+            raise values.Uncopyable("its transforms come in another order for other samples")
         frames = self._frames(innermost)
         shared = self._shared()
         known = {id(value) for value in shared}
@@ -511,6 +603,8 @@ class Observer:
         return int(fields[1]) - own_bytes, int(fields[5]) - own_calls
 
 
+_VARIES = "which of several callables runs there differs between samples"
+
 _IN_LOOP = 2
 """Items of the stack that stand before an iteration: its function and its loop."""
 
@@ -529,13 +623,42 @@ def _faults() -> int:
     return usage.ru_minflt + usage.ru_majflt
 
 
-def _is_container(parts: Split) -> bool:
-    return any(split.is_callable_loop(node) for node in parts.node.body)
+def step_of(item: Any) -> Any:
+    """The callable that a loop runs over, alone or together with its name, number or probability."""
+    parts = item if isinstance(item, tuple) else (item,)
+    return next((part for part in parts if callable(part) and not isinstance(part, type)), None)
 
 
-def _item_name(item: Any) -> str:
+def _is_alike(known: Any, step: Any) -> bool:
+    """Whether two callables do the same, as far as their kind tells."""
+    if isinstance(known, types.FunctionType) and isinstance(step, types.FunctionType):
+        return known.__code__ is step.__code__
+    return known is step or item_name(known) == item_name(step)
+
+
+def held(owner: Any) -> dict[int, int]:
+    """The callables in the owner's lists, by identity, with their numbers."""
+    try:
+        attributes = [owner, *getattr(owner, "__dict__", {}).values()]
+        modules = attributes[1:] and owner.__dict__.get("_modules")
+        attributes += modules.values() if isinstance(modules, dict) else ()
+        lists = [value for value in attributes if isinstance(value, _SEQUENCES) and len(value) <= MOST_CHOICES]
+        items = [item for value in lists for item in value]
+    except Exception:  # an object of the user's may answer anything
+        return {}
+    return {id(item): number for number, item in enumerate(items) if callable(item) and not isinstance(item, type)}
+
+
+_SEQUENCES = (list, tuple, torch.nn.ModuleList, torch.nn.Sequential)
+
+MOST_CHOICES = 64
+"""Longer lists are data."""
+
+
+def item_name(item: Any) -> str:
+    """What a callable is called: its class, or the function's own name."""
     if isinstance(item, functools.partial):
-        return _item_name(item.func)
+        return item_name(item.func)
     if isinstance(item, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
         return item.__name__
     return type(item).__name__

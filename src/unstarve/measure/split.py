@@ -34,6 +34,9 @@ Address = tuple[int, ...]
 ANY_ITERATION = -1
 """Stands in an address for all iterations of a loop that is not over callables."""
 
+FIRST_CHOICE = -2
+"""Stands in an address for the first of several callables among which each sample chooses; the next are smaller."""
+
 RUNTIME = "_unstarve"
 """Name under which compiled variants see the runtime; temporaries are called `_unstarve_0` and so on."""
 
@@ -113,6 +116,23 @@ def split(function: Any) -> Split:
     if isinstance(anatomy, str):
         raise Unsplittable(anatomy)
     return Split(function, *anatomy)
+
+
+def is_container(parts: Split) -> bool:
+    """Whether the function runs a loop over callables that it calls by itself: a chain of transforms."""
+    return any(calls_its_target(node) for node in _loops(parts.node))
+
+
+def chain_targets(code: types.CodeType) -> set[str]:
+    """What the loops of the function of this code run over, by name, as far as they may run over callables."""
+    anatomy = _anatomy(code.co_filename, code)
+    loops = [] if isinstance(anatomy, str) else [node for node in _loops(anatomy[0]) if is_callable_loop(node)]
+    return {name for node in loops for name in _names_of(node.target)}
+
+
+def _loops(definition: ast.FunctionDef) -> Iterator[ast.For]:
+    """The function's loops that can be looked into, in blocks too."""
+    return (node for node in _simple(definition.body) if isinstance(node, ast.For))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -290,6 +310,8 @@ class _Normaliser:
 
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
         node._text = self._text(node)  # type: ignore[attr-defined]
+        if _is_alternative(node):
+            return self._statement(_as_branches(node))
         before: list[ast.stmt] = []
         if isinstance(node, ast.If):
             in_place = isinstance(node.test, (ast.Compare, ast.UnaryOp))
@@ -452,6 +474,25 @@ def _target_names(target: ast.expr) -> list[str]:
 _BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _OPAQUE = (ast.Lambda, *_COMPREHENSIONS, ast.JoinedStr, *([ast.TemplateStr] if hasattr(ast, "TemplateStr") else []))
+
+
+def _is_alternative(node: ast.stmt) -> bool:
+    """Whether the statement is of the form `x = f() if ... else g()`, whose calls are only made if need be."""
+    if not isinstance(node, (ast.Assign, ast.Return, ast.Expr)) or not isinstance(node.value, ast.IfExp):
+        return False
+    return _has_work(node.value.body) or _has_work(node.value.orelse)
+
+
+def _as_branches(node: Any) -> ast.stmt:
+    """The statement as an `if` statement with one assignment in each branch."""
+    branches = []
+    for value in (node.value.body, node.value.orelse):
+        branch = copy.copy(node)
+        branch.value = value
+        branches.append(branch)
+    if isinstance(node, ast.Assign):
+        branches[1].targets = copy.deepcopy(node.targets)
+    return ast.copy_location(ast.If(node.value.test, [branches[0]], [branches[1]]), node)
 
 
 def _releasing(statements: list[ast.stmt]) -> list[ast.stmt]:
@@ -732,13 +773,13 @@ Factory = Callable[[Any], types.FunctionType]
 """Makes a variant that talks to the runtime given."""
 
 
-def watched(parts: Split, opened: frozenset[int] = frozenset()) -> Factory:
+def watched(parts: Split, opened: frozenset[int] = frozenset(), closed: frozenset[int] = frozenset()) -> Factory:
     """The whole function, reporting each unit to the runtime: `enter`, `leave`, `call`, and `iteration` in loops.
 
-    Loops over callables are always looked into; other loops only if `opened` has their number, since watching every
-    statement of a long loop costs more than the loop.
+    Loops that look as if they ran over callables are looked into unless `closed` has their number; other loops only if
+    `opened` has it, since watching every statement of a long loop costs more than the loop.
     """
-    return _variant(parts, ("watched", opened), lambda: _Watcher(parts, opened).definition())
+    return _variant(parts, ("watched", opened, closed), lambda: _Watcher(parts, opened, closed).definition())
 
 
 def resumed(parts: Split, address: Address) -> tuple[Factory, int]:
@@ -815,8 +856,8 @@ def _remembered(parts: Split, key: Any, make: Callable[[], Any]) -> Any:
 class _Watcher:
     """Builds the `watched` variant."""
 
-    def __init__(self, parts: Split, opened: frozenset[int]) -> None:
-        self._parts, self._opened = parts, opened
+    def __init__(self, parts: Split, opened: frozenset[int], closed: frozenset[int]) -> None:
+        self._parts, self._opened, self._closed = parts, opened, closed
 
     def definition(self) -> ast.FunctionDef:
         node = copy.deepcopy(self._parts.node)
@@ -843,7 +884,7 @@ class _Watcher:
         names = sorted(_stored_names([node]))
         if not isinstance(node, (ast.For, ast.While)):
             _redirect(node, "call")
-        elif depth == 0 and (is_callable_loop(node) or number in self._opened):
+        elif depth == 0 and (number in self._opened or (is_callable_loop(node) and number not in self._closed)):
             self._loop(node)
         enter, leave = _tell(node, "enter", number, depth), _tell(node, "leave", number, depth, names)
         pinned = [_tell(node, "pinned")] if pins else []
@@ -935,9 +976,9 @@ class _Resumer:
 
     def _rest_of_loop(self, node: Any) -> list[ast.stmt]:
         iteration, inner = self._address[1], self._address[2:3]
-        if iteration == ANY_ITERATION or not is_callable_loop(node):
+        if iteration < 0 or not is_callable_loop(node):
             raise Unsplittable("a cut inside a loop is safe only if the loop runs over callables")
-        if _has_work(node.iter) or _loaded_names([node.iter]) & _stored_names(node.body):
+        if not _is_repeatable(node.iter) or _loaded_names([node.iter]) & _stored_names(node.body):
             raise Unsplittable("what the loop runs over may be another the next time")
         sequence = f"{RUNTIME}_sequence"
         make = ast.Assign([ast.Name(sequence, ast.Store())], _runtime_call(node, "sequence", [node.iter]))
@@ -946,8 +987,25 @@ class _Resumer:
         current: list[ast.stmt] = []
         if inner:
             set_target = ast.Assign([copy.deepcopy(node.target)], _parse_expression(f"{sequence}[{iteration}]", node))
-            current = [set_target, *_tail_of_body(node.body, inner[0], descends=self._descends)]
+            is_rebound = not _names_of(node.target).isdisjoint(_stored_names(node.body))  # then it is loaded
+            tail = _tail_of_body(node.body, inner[0], descends=self._descends)
+            current = tail if is_rebound else [set_target, *tail]
         return [ast.fix_missing_locations(ast.copy_location(item, node)) for item in (make, *current, whole)]
+
+
+def _is_repeatable(node: ast.expr) -> bool:
+    """Whether evaluating what a loop runs over again gives the same items: no work, or a plain view of such."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        return not any(_has_work(item) for item in (node.value, node.slice))
+    if isinstance(node, ast.Call) and not node.keywords:
+        is_view = isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS and not node.args
+        is_wrapper = isinstance(node.func, ast.Name) and node.func.id in _WRAPPERS
+        return (is_view or is_wrapper) and not any(_has_work(item) for item in (*node.args, _root(node.func)))
+    return not _has_work(node)
+
+
+_VIEWS = frozenset(("values", "items", "children", "named_children"))
+_WRAPPERS = frozenset(("enumerate", "zip", "reversed", "list", "tuple"))
 
 
 def _tail_of_body(body: list[ast.stmt], number: int, *, descends: bool) -> list[ast.stmt]:
@@ -987,7 +1045,7 @@ class _Stubber:
         return self._loop(node) if self._used > 1 else self._replacement(node)
 
     def _loop(self, node: Any) -> list[ast.stmt]:
-        if self._address[1] == ANY_ITERATION or not is_callable_loop(node):
+        if self._address[1] < 0 or not is_callable_loop(node):
             raise Unsplittable("one iteration can be served only in a loop over callables")
         counter = f"{RUNTIME}_count"
         special = copy.deepcopy(node.body)
@@ -1048,11 +1106,31 @@ def _contains(node: ast.stmt, number: int) -> bool:
 
 
 def is_callable_loop(node: ast.stmt) -> bool:
-    """Whether the statement is `for t in ...:` with calls of `t` in its body: a chain of transforms."""
-    if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name) or node.orelse or _leaves_early(node):
+    """Whether the statement may be a chain of transforms: `for t in ...:` where the body calls `t`, or hands `t` on."""
+    return calls_its_target(node) or _hands_on_its_target(node)
+
+
+def calls_its_target(node: ast.stmt) -> bool:
+    """Whether the statement is `for t in ...:` with calls of `t` in its body."""
+    if not isinstance(node, ast.For) or node.orelse or _leaves_early(node):
         return False
-    called = {item.func.id for item in ast.walk(node) if isinstance(item, ast.Call) and isinstance(item.func, ast.Name)}
-    return node.target.id in called - _stored_names(node.body)
+    return not _names_of(node.target).isdisjoint(
+        item.func.id for item in ast.walk(node) if isinstance(item, ast.Call) and isinstance(item.func, ast.Name)
+    )
+
+
+def _hands_on_its_target(node: ast.stmt) -> bool:
+    """Whether the statement is `for t in ...:` with `x = apply(t, x)` in its body; what `t` is shows when it runs."""
+    if not isinstance(node, ast.For) or node.orelse or _leaves_early(node):
+        return False
+    targets, carried = _names_of(node.target), _stored_names(node.body)
+    calls = (item.value for item in ast.walk(node) if isinstance(item, ast.Assign) and isinstance(item.value, ast.Call))
+    given = (_loaded_names([*call.args, *call.keywords]) for call in calls)
+    return any(names & targets and names & carried - targets for names in given)
+
+
+def _names_of(target: ast.expr) -> set[str]:
+    return {item.id for item in _targets(target) if isinstance(item, ast.Name)}
 
 
 def _leaves_early(node: ast.For) -> bool:
@@ -1136,7 +1214,10 @@ def _compile(parts: Split, definition: ast.FunctionDef) -> types.CodeType:
     # a local of the outer function for each cell; `super()` too finds `__class__` there
     cells = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in (*original.co_freevars, RUNTIME)]
     outer = ast.parse("def _unstarve_outer(): pass").body[0]
-    outer.body = [*cells, definition]  # type: ignore[attr-defined]
+    # a function that calls itself finds its name where it did, and not in the function around the variant
+    is_cell = definition.name in original.co_freevars
+    own_name: list[ast.stmt] = [] if is_cell else [ast.Global([definition.name])]
+    outer.body = [*own_name, *cells, definition]  # type: ignore[attr-defined]
     ast.copy_location(outer, definition)
     module = ast.fix_missing_locations(ast.Module([outer], []))
     compiled = compile(module, parts.filename, "exec", flags=original.co_flags & _FUTURES, dont_inherit=True)

@@ -23,6 +23,7 @@ from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
+from unstarve.measure.scout import Scout
 from unstarve.measure.split import Address, Unsplittable
 from unstarve.measure.switchboard import Switchboard
 from unstarve.recording import BodyLine
@@ -35,7 +36,13 @@ MOST_COPIES_BYTES = 1 << 29
 """Memory that copies of one batch's samples may take; views may drag a large storage along with each."""
 
 SAMPLED_NS = 400_000_000
-"""Time to sample a data set that cannot be taken apart: some two hundred samples."""
+"""Time to sample a data set that cannot be taken apart: some eight hundred looks at what it does."""
+
+SAMPLED_BATCHES = 5
+"""Batches after which sampling ends all the same: the experiment does not wait for ever."""
+
+SAMPLED_EVERY_S = 0.0005
+"""Between two looks: a few small batches may be all that there is to see."""
 
 SCARCE_VALUES = 4
 """Samples timed, and values kept, where every batch gives only one: the function makes whole batches."""
@@ -150,6 +157,7 @@ class Instruments:
         self._servers: dict[tuple[Address, bool], Server] = {}
         self._sample_pool = Pool()
         self._batch_pool = Pool(always_copy=True)
+        self._scout = Scout()
         self._watch: _Watch | None = None
         self._failure: str | None = None
         self._generation = 0
@@ -163,6 +171,13 @@ class Instruments:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_fetcher"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What is set from outside, such as a restored `dataset_iter`, is meant for the fetcher."""
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._fetcher, name, value)
 
     def fetch(self, index: Any) -> Any:
         """A tagged batch for `index`, made as the switchboard says."""
@@ -290,7 +305,7 @@ class Instruments:
 
     def _watched(self, order: dict[str, Any], index: Any) -> Any:
         if self._watch is None or self._watch.number != order["pass"]:
-            self._watch = _Watch(order, self._fetcher, self._worker)
+            self._watch = _Watch(order, self._fetcher, self._worker, self._scout)
             self._watch.begin(self._sample_pool, self._batch_pool)
         watch = self._watch
         if watch.is_done:
@@ -357,9 +372,10 @@ def _is_plain_subset(dataset: Any) -> bool:
 class _Watch:
     """One pass of watching in one worker: time some samples, keep values at the wanted cut points."""
 
-    def __init__(self, order: dict[str, Any], fetcher: Any, worker: int) -> None:
+    def __init__(self, order: dict[str, Any], fetcher: Any, worker: int, scout: Scout) -> None:
         self.number = order["pass"]
         self._worker = worker
+        self._scout = scout
         self._root = _root(fetcher)
         is_scarce = self._root.granularity == "batch" or not fetcher.auto_collation
         most = SCARCE_VALUES if is_scarce else 1 << 30
@@ -368,7 +384,7 @@ class _Watch:
         self._limit = min(order["limit"], most)
         self._limit_bytes = order["limit_bytes"]
         opened = [tuple(address) for address in order["opened"]]
-        self._observer = Observer([a for a in opened if a[0] != COLLATE], self._wanted, self._limit)
+        self._observer = Observer([a for a in opened if a[0] != COLLATE], self._wanted, self._limit, scout.known)
         self._collate_observer = Observer([a[1:] for a in opened if a[0] == COLLATE])
         self._collate_call = _own_function(fetcher.collate_fn)
         self._skip = min(order["skip"], 1) if is_scarce else order["skip"]
@@ -379,7 +395,9 @@ class _Watch:
         self._why_whole = self._root.reason
         self._batch_size = 0
         self._reported = False
-        self._sampler = BodySampler() if self._root.function is None and not self._limit else None
+        self._sampler = (
+            BodySampler(SAMPLED_EVERY_S, with_stages=True) if self._root.function is None and not self._limit else None
+        )
         self._sampled_ns = 0
         self.is_done = False
         self.is_aside = order["aside"] and fetcher.auto_collation and self._root.granularity == "sample"
@@ -458,6 +476,9 @@ class _Watch:
             return make()
         if self._root.function is None:
             return self._timed(make)
+        if not self._scout.is_done:
+            self._seen += self._scout.is_new  # the first sample pays for opening files and the like, watched or not
+            return self._scout.follow(make)
         return self._timed(lambda: self._observed(dataset, index, make))
 
     def _observed(self, dataset: Any, index: Any, make: Callable[[], Any]) -> Any:
@@ -472,10 +493,12 @@ class _Watch:
         return make()
 
     def _timed(self, make: Callable[[], Any]) -> Any:
-        before, cpu = time.perf_counter_ns(), time.process_time_ns()
+        before, cpu, overhead = time.perf_counter_ns(), time.process_time_ns(), self._observer.overhead_ns
         sample = make()
         if self._seen >= self._skip:
-            self._samples.append((time.perf_counter_ns() - before, time.process_time_ns() - cpu))
+            overhead = self._observer.overhead_ns - overhead
+            wall, used = time.perf_counter_ns() - before, time.process_time_ns() - cpu
+            self._samples.append((max(1, wall - overhead), max(1, used - overhead)))
         self._seen += 1
         self._keep(self._sample_pool, sample, self._limit)
         return sample
@@ -502,7 +525,7 @@ class _Watch:
     def _finish_if_enough(self) -> None:
         enough = self._has_enough()
         if self._sampler is not None:
-            enough = enough and self._sampled_ns >= SAMPLED_NS
+            enough = enough and (self._sampled_ns >= SAMPLED_NS or len(self._collates) >= SAMPLED_BATCHES)
         if enough or self._is_late():
             self.is_done = True
 
