@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, _DatasetKind
 
 from unstarve.measure import plan
 from unstarve.measure.switchboard import Switchboard
-from unstarve.measure.worker import COLLATE, Findings, Instruments
+from unstarve.measure.worker import COLLATE, Findings, Instruments, untagged
 
 DEPTH = 4
 """Levels looked into, as in a real run."""
@@ -110,18 +110,20 @@ class _Looker:
 
     def _order(self, mode: str, address: Any) -> str | None:
         self._board.write({"mode": mode, "address": list(address)})
-        return self._instruments.fetch(next(self._indices)).telemetry.failure
+        telemetry = untagged(self._instruments.fetch(next(self._indices)))[1]
+        assert telemetry is not None
+        return telemetry.failure
 
     def _watch(self, *, samples: int, skip: int, opened: Any, wanted: Any = (), limit: int = 0) -> Findings:
         self._pass += 1
-        order = {"mode": "watch", "pass": self._pass, "samples": samples, "skip": skip, "limit": limit}
+        order = {"mode": "watch", "pass": self._pass, "samples": samples, "skip": skip, "limit": limit, "aside": False}
         self._board.write({**order, "limit_bytes": 1 << 28, "opened": opened, "wanted": list(wanted)})
         for _ in range(100):
-            batch = self._instruments.fetch(next(self._indices))
-            if not hasattr(batch, "telemetry"):
+            batch, telemetry = untagged(self._instruments.fetch(next(self._indices)))
+            if telemetry is None:
                 batch.reraise()
-            if batch.telemetry.findings is not None:
-                return batch.telemetry.findings
+            elif telemetry.findings is not None:
+                return telemetry.findings
         raise AssertionError("watching does not come to an end")
 
     def _endless(self) -> Iterator[Any]:

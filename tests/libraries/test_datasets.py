@@ -54,8 +54,8 @@ def _wide() -> Any:
 
 
 CASES = [
-    Case("datasets", "set_transform", lambda _: _with_set_transform(), "features = [slow(value) for value in batch[\"value\"]]"),
-    Case("datasets", "with_transform", lambda _: _table().with_transform(Prepare()), "feature = torch.tensor([slow(value) for value in batch[\"value\"]])"),
+    Case("datasets", "set_transform", lambda _: _with_set_transform(), "slow"),
+    Case("datasets", "with_transform", lambda _: _table().with_transform(Prepare()), "slow"),
     Case("datasets", "with_format in a data set", lambda _: Wrapped(_table().with_format("torch")), "slow"),
     Case("datasets", "rows as lists", lambda _: _wide(), "format_table"),
 ]  # fmt: skip
