@@ -209,7 +209,8 @@ _SETTINGS = {
         "def worker_init_fn(worker_id):\n    torch.set_num_threads(1)  # and cv2.setNumThreads(0)",
     ),
     "trial:affinity": (
-        "Something narrowed the workers' affinity mask: widen it again in worker_init_fn.",
+        "Something narrowed the workers' affinity mask (the job's launcher, taskset, an import): ask for more cores, or "
+        "widen it again in worker_init_fn.",
         "def worker_init_fn(worker_id):\n    os.sched_setaffinity(0, range(os.cpu_count()))",
     ),
 }

@@ -256,7 +256,7 @@ def _workers_culprit(evidence: Evidence, gain: Estimate, sentence: str) -> Culpr
 _TRIALS = (
     ("trial:threads", "torch's threads in the loop's process beside the workers"),
     ("trial:worker-threads", "libraries that use several threads in every worker"),
-    ("trial:affinity", "workers bound to fewer cores than the process may use"),
+    ("trial:affinity", "workers bound to fewer cores than the machine has"),
 )
 
 

@@ -815,6 +815,7 @@ class _Bench:
         self.cores = environment.cores_available()
         self.can_reorder = hasattr(session.loader, "in_order")
         self.can_pin = torch.cuda.is_available()
+        self.machine_cores = environment.machine_cores()
         self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.body_sampler = BodySampler
         self.block = engine.add_block

@@ -40,6 +40,18 @@ def cores_available() -> float:
     return min(float(affinity), quota) if quota else float(affinity)
 
 
+def machine_cores() -> list[int]:
+    """Numbers of the cores that are running, whatever this process may use; none where affinity cannot be set."""
+    if not hasattr(os, "sched_setaffinity"):
+        return []
+    try:
+        spans = Path("/sys/devices/system/cpu/online").read_text().strip().split(",")
+        ends = [[int(end) for end in span.split("-")] for span in spans]
+    except (OSError, ValueError):
+        return list(range(os.cpu_count() or 1))
+    return [core for span in ends for core in range(span[0], span[-1] + 1)]
+
+
 def _cgroup_quota() -> float | None:
     """Cores granted by a cgroup's CPU quota (version 2, then 1); None without one."""
     try:

@@ -124,6 +124,7 @@ class Bench(Protocol):
     epoch_length: int | None
     pool_bytes: int
     affinity: list[int]
+    machine_cores: list[int]
     cores: float
     can_reorder: bool
     can_pin: bool
@@ -576,8 +577,8 @@ class Experiment:
         )
         if threads > 1:
             self.add(WORKER_THREADS, "loader", {"mode": "run", "worker_threads": 1})
-        if affinity < len(self._bench.affinity):
-            self.add(AFFINITY, "loader", {"mode": "run", "affinity": self._bench.affinity})
+        if affinity < len(self._bench.machine_cores):
+            self.add(AFFINITY, "loader", {"mode": "run", "affinity": self._bench.machine_cores})
 
     def _add_loader_trials(self) -> None:
         """Try another number of workers where the throughput law expects something of it, and delivery in any order
