@@ -128,12 +128,25 @@ def test_without_the_scripts_own_settings_there_is_no_answer() -> None:
 
 
 def test_a_trial_without_a_block_is_left_out() -> None:
-    """A rung that was planned and never measured is not among what was tried."""
-    plan = searched({SIX: 20})
-    blocks = tuple(block for block in plan.blocks if block.rung == "none")
-    found = tuning.judge(dataclasses.replace(plan, blocks=blocks))
+    """A rung that was planned and never measured is not among what was tried; where all are such there is no answer."""
+    plan = searched({SIX: 20, TWO: 60})
+    found = tuning.judge(without(plan, f"trial:{SIX}"))
     assert found is not None
-    assert [item.settings for item in found.tried] == [OWN]
+    assert [item.settings for item in found.tried] == [OWN, TWO]
+    assert tuning.judge(without(plan, f"trial:{SIX}", f"trial:{TWO}")) is None
+
+
+def without(plan: Recording, *rungs: str) -> Recording:
+    return dataclasses.replace(plan, blocks=tuple(block for block in plan.blocks if block.rung not in rungs))
+
+
+def test_a_final_that_was_given_up_recommends_nothing() -> None:
+    """Blocks of a final whose workers failed in the end are no proof that these settings work."""
+    plan = searched({SIX: 20}, (SIX, 20))
+    found = tuning.judge(dataclasses.replace(plan, rungs=plan.rungs[:-1]))
+    assert found is not None
+    assert not found.is_change
+    assert "seemed to run" in found.sentence
 
 
 def test_everything_tried_is_listed_best_first() -> None:
@@ -166,7 +179,7 @@ def test_keeping_the_workers_is_advised_where_starting_them_takes_long(
 ) -> None:
     """A second of every epoch of four is worth an argument; 20 ms are not, and kept workers are kept already."""
     loader = dataclasses.replace(LOADER, persistent_workers=persistent)
-    found = judged({}, loader=loader, starts=(start(construct_ms),) * 3)
+    found = judged({SIX: 41}, loader=loader, starts=(start(construct_ms),) * 3)
     assert found.is_change is is_advised
     assert found.arguments == ({"persistent_workers": True} if is_advised else {})
     assert ("Keeping the workers over epochs would save the 19%" in found.sentence) is is_advised

@@ -103,13 +103,13 @@ class Tuning:
 
 
 def judge(recording: Recording) -> Tuning | None:
-    """What the recording of a search says; None where it does not even have the script's own settings."""
+    """What the recording of a search says; None where it has not both the script's own settings and others."""
     loader = recording.loader
     rates = estimate.rates(recording.blocks)
-    if loader is None or "none" not in rates:
+    rungs = {rung.id: rung for rung in recording.rungs if rung.settings is not None and rung.id in rates}
+    if loader is None or "none" not in rates or not rungs:
         return None
     own = loader.settings
-    rungs = {rung.id: rung for rung in recording.rungs if rung.settings is not None and rung.id in rates}
     tried = [Tried(settings=own, label=str(own), steps_per_s=rates["none"], gain=None, rounds=_rounds(recording, "none"), is_own=True)]  # fmt: skip
     for ident, rung in rungs.items():
         assert rung.settings is not None
@@ -121,7 +121,7 @@ def judge(recording: Recording) -> Tuning | None:
         )  # fmt: skip
     tried.sort(key=lambda item: -(item.gain.value if item.gain is not None else 1.0))
     final = rungs.get(FINAL)
-    gain = estimate.contrast(recording.blocks, FINAL, "none")
+    gain = estimate.contrast(recording.blocks, FINAL, "none") if final is not None else None
     best = own
     if final is not None and final.settings is not None and gain is not None and _is_better(own, final.settings, gain):
         best = final.settings
@@ -190,7 +190,7 @@ def _sentence(
     if promising is not None and promising.gain is not None:
         return (
             f"With {promising.label} instead of {own} the loop seemed to run {promising.gain.value:.2f} times as fast, "
-            "but it ended before that could be measured again: let it run for more steps."
+            "but the search ended before that was confirmed: more steps or a larger --budget may do it."
         )
     room = ""
     if headroom is not None and headroom.value < 1.05:
