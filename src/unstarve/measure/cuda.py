@@ -32,7 +32,8 @@ class SyncWatch:
 
     def start(self) -> None:
         """Begin counting."""
-        self._mode = torch.cuda.get_sync_debug_mode()
+        self._mode, self._synchronize = torch.cuda.get_sync_debug_mode(), torch.cuda.synchronize
+        torch.cuda.set_sync_debug_mode("warn")
         self._warnings.__enter__()
         warnings.filterwarnings("always", message=_SYNC_MESSAGE)
         show = warnings.showwarning
@@ -49,10 +50,9 @@ class SyncWatch:
 
         warnings.showwarning = count
         torch.cuda.synchronize = synchronize
-        torch.cuda.set_sync_debug_mode("warn")
 
     def _count(self) -> None:
-        place = user_line(sys._getframe(1))
+        place = user_line(sys._getframe(2))  # past the stand-in that calls this
         if place is not None:
             self.places[place] += 1
 
