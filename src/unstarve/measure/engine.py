@@ -114,6 +114,8 @@ class Session:
         self.length = length
         self.boards: dict[Settings | None, Switchboard] = {}
         self.fleet: Fleet | None = None
+        self.ordered: Fleet | None = None
+        """The workers that got the last order; others make no batch under its generation."""
         self.resting: dict[Settings | None, Fleet] = {}
         self.refused: set[Settings | None] = set()
         self.fleets_made = 0
@@ -486,11 +488,11 @@ class Engine:
             return self._serve_cached(self._host), None
         if give.source == "device":
             return self._serve_cached(self._on_device), None
-        ordered = session.fleet
         while True:
             batch, telemetry = self._pull(session)
             is_stale = telemetry is not None and give.generation and telemetry.generation != give.generation
-            if not is_stale or session.fleet is None or not session.fleet.is_endless or session.fleet is not ordered:
+            fleet = session.fleet
+            if not is_stale or fleet is None or fleet is not session.ordered or not fleet.is_endless:
                 break
         if isinstance(batch, Token):
             batch = self._serve_cached(self._host) if self._host else self._pull(session)[0]
@@ -865,7 +867,8 @@ class _Bench:
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers."""
-        return self._session.fleet.issue(order) if self._session.fleet is not None else 0
+        self._session.ordered = fleet = self._session.fleet
+        return fleet.issue(order) if fleet is not None else 0
 
     def use(self, settings: Settings | None) -> bool:
         """Let batches come from workers with these settings, None for the script's own; whether that can be had."""
