@@ -185,6 +185,12 @@ def test_keeping_the_workers_is_advised_where_starting_them_takes_long(
     assert ("Keeping the workers over epochs would save the 19%" in found.sentence) is is_advised
 
 
+def test_only_starts_that_recur_count_for_keeping_the_workers() -> None:
+    """The first may include what happens once, such as filling the page cache."""
+    loader = dataclasses.replace(LOADER, persistent_workers=False)
+    assert not judged({SIX: 41}, loader=loader, starts=(start(2000), start(60), start(60))).is_change
+
+
 def test_threads_of_the_workers_are_changed_by_a_function_not_an_argument() -> None:
     """`DataLoader` has no argument for them, so the change is a snippet and no diff."""
     found = judged({}, (dataclasses.replace(OWN, worker_threads=1), 20))
