@@ -2,8 +2,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+settings.register_profile("unstarve", deadline=None)  # a busy machine is no failure
+settings.load_profile("unstarve")
 
 
 @pytest.fixture(autouse=True)

@@ -227,7 +227,7 @@ def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
         if ending.interrupted:
             click.echo("unstarve: interrupted.", err=True)
             _leave(INTERRUPTED)
-        click.echo(f"unstarve: no verdict: {_why_none(engine, ending)}", err=True)
+        click.echo(f"unstarve: no verdict: {_why_untuned(recording) or _why_none(engine, ending)}", err=True)
         _leave(NO_VERDICT)
     if output.json == "-":
         click.echo(found.to_json())
@@ -236,6 +236,13 @@ def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
         click.echo(render(found, width=_width(), color=color), nl=False, color=color)
         _write_json(found.to_json(), output.json)
     _leave(INTERRUPTED if ending.interrupted else VERDICT)
+
+
+def _why_untuned(recording: Any) -> str | None:
+    """Why no other settings could be had; None where they were only not reached."""
+    if recording.loader is not None and recording.loader.kind == "other":
+        return "the loop is fed by an iterable that is no DataLoader, which has no settings to try. See `unstarve run`."
+    return next((note.sentence for note in recording.notes if note.id == "trial-failed"), None)
 
 
 def _absolute(path: str | None) -> str | None:
@@ -249,7 +256,8 @@ def _script(module: str | None, arguments: tuple[str, ...]) -> Any:
     if module is not None:
         return script.from_module(module, arguments)
     if not arguments:
-        raise UsageError("No script given: expected `unstarve run SCRIPT [ARGS]` or `unstarve run -m MODULE [ARGS]`.")
+        command = f"unstarve {click.get_current_context().info_name}"
+        raise UsageError(f"No script given: expected `{command} SCRIPT [ARGS]` or `{command} -m MODULE [ARGS]`.")
     return script.from_file(arguments[0], arguments[1:])
 
 

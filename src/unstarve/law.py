@@ -2,12 +2,13 @@
 
 A step cannot be faster than the loop body, than the workers together, or than the cores allow:
 
-    rate <= min(1 / step, workers / fetch, (cores - main) / cpu)
+    rate <= min(1 / step, workers / fetch, cores / (cpu + main * step))
 
 with `step` the loop body's time fed from cache, `fetch` a worker's time for one batch while it has a core, `cpu` the
-core time of that, and `main` the cores that the loop's own process uses. Without workers both take turns:
-rate = 1 / (step + fetch). This is the bottleneck law of closed queueing networks (D. Lazowska et al., "Quantitative
-System Performance", 1984, ch. 5); it leaves out variance, so real loops are somewhat slower near the corner.
+core time of that, and `main` the cores that the loop's own process uses while it steps. Without workers both take
+turns: 1 / (step + fetch) in place of the first two. This is the bottleneck law of closed queueing networks
+(D. Lazowska et al., "Quantitative System Performance", 1984, ch. 5); it leaves out variance, so real loops are somewhat
+slower near the corner.
 """
 
 from __future__ import annotations
@@ -37,12 +38,10 @@ class Loop:
 
     def rate(self, workers: int) -> float:
         """Steps per second with so many workers."""
-        if workers == 0:
-            return 1 / max(1e-9, self.step_s + self.fetch_s)
-        step, fetch, cpu = max(1e-9, self.step_s), max(1e-9, self.fetch_s), self.cpu_s
-        pace = min(1 / step, workers / fetch)
+        step, fetch = max(1e-9, self.step_s), max(1e-9, self.fetch_s)
+        pace = min(1 / step, workers / fetch) if workers else 1 / (step + fetch)
         # the loop's own process needs `main_cores * step` core seconds of every step
-        needed = cpu + self.main_cores * step
+        needed = self.cpu_s + self.main_cores * step
         return min(pace, self.cores / needed) if needed > 0 else pace
 
     def capacity(self, workers: int) -> float:

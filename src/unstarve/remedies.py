@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from unstarve import estimate
 from unstarve.payload import findings
-from unstarve.recording import Loader, Recording
+from unstarve.recording import Loader, Recording, Settings
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 WORTH_TRIED = 1.05
@@ -21,35 +22,49 @@ Rule = Callable[[Recording, Report, Culprit], "Remedy | None"]
 def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
     """What to change, in the order of the culprits."""
     found: dict[str, Remedy] = {}
+    tried = _tried_settings(recording)
     for culprit in report.verdict.culprits:
         for rule in _RULES:
             remedy = rule(recording, report, culprit)
-            if remedy is not None:
+            if remedy is not None:  # what was tried goes before what is computed
+                remedy = replace(tried.get(remedy.id, remedy), about=remedy.about)
                 found.setdefault(remedy.id, remedy)
-    for remedy in _tried_settings(recording) + _leaner_payload(recording, report):
+    for remedy in (*tried.values(), *_leaner_payload(recording, report)):
         found.setdefault(remedy.id, remedy)
     return tuple(found.values())
 
 
-def _tried_settings(recording: Recording) -> list[Remedy]:
-    """Loader settings that were tried in the loop and made it faster."""
-    found = []
-    for rung in recording.rungs:
-        gain = estimate.contrast(recording.blocks, rung.id, "none") if rung.settings is not None else None
-        if gain is None or rung.settings is None or gain.low <= 1.0 or gain.value < WORTH_TRIED:
-            continue
-        arguments = rung.settings.changes(_loader(recording).settings)
-        patch = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        found.append(
-            Remedy(
-                id="out-of-order" if "in_order" in arguments else "workers",
-                advice=f"Give the loader {rung.settings}; `unstarve tune` looks for the best settings.",
-                patch=f"DataLoader(..., {patch})",
-                measured_gain=gain,
-                about="loader",
-            )
-        )
+def _tried_settings(recording: Recording) -> dict[str, Remedy]:
+    """Loader settings that were tried in the loop and made it faster: of each kind those that gained most."""
+    gains = [(rung.settings, estimate.contrast(recording.blocks, rung.id, "none")) for rung in recording.rungs]
+    worth = [(settings, gain) for settings, gain in gains if settings and gain and _is_worth(gain)]
+    found: dict[str, Remedy] = {}
+    for settings, gain in sorted(worth, key=lambda item: -item[1].value):
+        remedy = _tried_remedy(_loader(recording).settings, settings, gain)
+        if remedy is not None:
+            found.setdefault(remedy.id, remedy)
     return found
+
+
+def _is_worth(gain: Estimate) -> bool:
+    return gain.low > 1.0 and gain.value >= WORTH_TRIED
+
+
+def _tried_remedy(own: Settings, settings: Settings, gain: Estimate) -> Remedy | None:
+    """The change to these settings; None where no argument of the loader makes it."""
+    arguments = settings.changes(own)
+    if not arguments:
+        return None
+    if not own.num_workers:
+        arguments["persistent_workers"] = True  # or every epoch would begin with starting them
+    patch = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return Remedy(
+        id="out-of-order" if "in_order" in arguments else "workers",
+        advice=f"Give the loader {settings}; `unstarve tune` looks for the best settings.",
+        patch=f"DataLoader(..., {patch})",
+        measured_gain=gain,
+        about="loader",
+    )
 
 
 def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:

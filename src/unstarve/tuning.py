@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import io
 import json
 import linecache
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,9 @@ FINAL = "trial:final"
 
 WORTH = 1.02
 """Settings that gain less are not worth a change of the script."""
+
+AS_GOOD = 0.97
+"""Fewer workers whose interval stays above this are as good."""
 
 START_SHARE = 0.03
 """Keeping workers over epochs is advised from this share of an epoch on that goes into starting them."""
@@ -98,13 +103,13 @@ class Tuning:
 
 
 def judge(recording: Recording) -> Tuning | None:
-    """What the recording of a search says; None where it does not even have the script's own settings."""
+    """What the recording of a search says; None where it has not both the script's own settings and others."""
     loader = recording.loader
     rates = estimate.rates(recording.blocks)
-    if loader is None or "none" not in rates:
+    rungs = {rung.id: rung for rung in recording.rungs if rung.settings is not None and rung.id in rates}
+    if loader is None or "none" not in rates or not rungs:
         return None
     own = loader.settings
-    rungs = {rung.id: rung for rung in recording.rungs if rung.settings is not None}
     tried = [Tried(settings=own, label=str(own), steps_per_s=rates["none"], gain=None, rounds=_rounds(recording, "none"), is_own=True)]  # fmt: skip
     for ident, rung in rungs.items():
         assert rung.settings is not None
@@ -114,11 +119,13 @@ def judge(recording: Recording) -> Tuning | None:
                 gain=estimate.contrast(recording.blocks, ident, "none"), rounds=_rounds(recording, ident),
             )
         )  # fmt: skip
+    tried.sort(key=lambda item: -(item.gain.value if item.gain is not None else 1.0))
     final = rungs.get(FINAL)
-    gain = estimate.contrast(recording.blocks, FINAL, "none")
+    gain = estimate.contrast(recording.blocks, FINAL, "none") if final is not None else None
     best = own
     if final is not None and final.settings is not None and gain is not None and _is_better(own, final.settings, gain):
         best = final.settings
+    promising = None if gain is not None else next((item for item in tried if _is_faster(item.gain)), None)
     arguments = best.changes(own)
     if not own.num_workers and best.num_workers:
         arguments["persistent_workers"] = True  # or every epoch would begin with starting them
@@ -127,11 +134,11 @@ def judge(recording: Recording) -> Tuning | None:
         arguments["persistent_workers"] = True
     headroom = estimate.contrast(recording.blocks, "host", "none")
     return Tuning(
-        sentence=_sentence(own, best, gain, headroom, share if keeps else 0.0),
+        sentence=_sentence(own, best, gain, headroom, promising) + (_keep_sentence(share) if keeps else ""),
         own=own,
         best=best,
         gain=gain if best != own else None,
-        tried=tuple(sorted(tried, key=lambda item: -(item.gain.value if item.gain is not None else 1.0))),
+        tried=tuple(tried),
         arguments=arguments,
         source=loader.source,
         diff=diff(loader.source, arguments) if arguments else None,
@@ -152,8 +159,11 @@ def _rounds(recording: Recording, rung: str) -> int:
 
 def _is_better(own: Settings, best: Settings, gain: Estimate) -> bool:
     """Faster beyond doubt, or as fast with fewer workers."""
-    is_faster = gain.value >= WORTH and gain.low > 1.0
-    return is_faster or (best.num_workers < own.num_workers and gain.low > 0.97)
+    return _is_faster(gain) or (best.num_workers < own.num_workers and gain.low > AS_GOOD)
+
+
+def _is_faster(gain: Estimate | None) -> bool:
+    return gain is not None and gain.value >= WORTH and gain.low > 1.0
 
 
 def _should_keep_workers(recording: Recording, best: Settings) -> tuple[bool, float]:
@@ -170,24 +180,28 @@ def _should_keep_workers(recording: Recording, best: Settings) -> tuple[bool, fl
     return share > START_SHARE, share
 
 
-def _sentence(own: Settings, best: Settings, gain: Estimate | None, headroom: Estimate | None, starting: float) -> str:
-    keep = ""
-    if starting:
-        keep = f" Keeping the workers over epochs would save the {starting:.0%} of an epoch that starting them takes."
-    if best == own or gain is None:
-        room = ""
-        if headroom is not None and headroom.value < 1.05:
-            room = " The loop is not held back by its input, so no settings could."
-        elif headroom is not None:
-            room = f" Input costs a factor of {headroom.value:.2f}, but not for want of settings: see `unstarve run`."
-        return f"Nothing that was tried is better than {own}, the script's own.{room}{keep}"
-    if gain.value < WORTH:
-        return f"{_capital(str(best))} are as good as {own}: the loop runs {gain.value:.2f} times as fast.{keep}"
-    return f"With {best} instead of {own} the loop runs {gain.value:.2f} times as fast.{keep}"
+def _sentence(
+    own: Settings, best: Settings, gain: Estimate | None, headroom: Estimate | None, promising: Tried | None
+) -> str:
+    if best != own and gain is not None and _is_faster(gain):
+        return f"With {best} instead of {own} the loop runs {gain.value:.2f} times as fast."
+    if best != own and gain is not None:
+        return f"With {best} instead of {own} the loop is as fast: {gain.value:.2f} times ({gain.low:.2f}–{gain.high:.2f})."
+    if promising is not None and promising.gain is not None:
+        return (
+            f"With {promising.label} instead of {own} the loop seemed to run {promising.gain.value:.2f} times as fast, "
+            "but the search ended before that was confirmed: more steps or a larger --budget may do it."
+        )
+    room = ""
+    if headroom is not None and headroom.value < 1.05:
+        room = " The loop is not held back by its input, so no settings could."
+    elif headroom is not None:
+        room = f" Input costs a factor of {headroom.value:.2f}, but not for want of settings: see `unstarve run`."
+    return f"Nothing that was tried is better than {own}, the script's own.{room}"
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _keep_sentence(share: float) -> str:
+    return f" Keeping the workers over epochs would save the {share:.0%} of an epoch that starting them takes."
 
 
 def _snippet(best: Settings) -> str | None:
@@ -229,15 +243,16 @@ def diff(source: str | None, arguments: Mapping[str, Any]) -> str | None:
     filename, _, number = source.rpartition(":")
     lines = linecache.getlines(filename)
     call = _call_at(lines, int(number))
-    if call is None or any(keyword.arg is None for keyword in call.keywords) or len(call.args) > 5:
+    if call is None or not _is_plain(call):
         return None
-    changed = _edited("".join(lines), call, arguments).splitlines(keepends=True)
+    changed = _lines(_edited("".join(lines), call, arguments))
     name = Path(filename).name
-    return "".join(difflib.unified_diff(lines, changed, f"a/{name}", f"b/{name}", n=1))
+    return "".join(difflib.unified_diff(lines, changed, f"a/{name}", f"b/{name}", n=1)) or None
 
 
 def _call_at(lines: Sequence[str], number: int) -> ast.Call | None:
-    """The innermost call around the line that makes a loader: by its name, or by arguments that only loaders take."""
+    """The one call around the line that makes a loader, judged by its name or by arguments that only loaders take; None
+    where there is none, or several that are equally likely."""
     try:
         tree = ast.parse("".join(lines))
     except SyntaxError:
@@ -245,14 +260,33 @@ def _call_at(lines: Sequence[str], number: int) -> ast.Call | None:
     calls = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and node.lineno <= number <= (node.end_lineno or node.lineno) and _is_maker(node)
+        if isinstance(node, ast.Call) and node.lineno <= number <= (node.end_lineno or node.lineno)
     ]
-    return max(calls, key=lambda node: (node.lineno, node.col_offset), default=None)
+    for is_maker in _MAKERS:
+        found = [call for call in calls if is_maker(call)]
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
 
 
-def _is_maker(call: ast.Call) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name.endswith("Loader") or any(keyword.arg == "num_workers" for keyword in call.keywords)
+def _is_plain(call: ast.Call) -> bool:
+    """Whether all arguments can be seen, and none that may be changed is given by its position."""
+    is_spread = any(keyword.arg is None for keyword in call.keywords) or any(
+        isinstance(argument, ast.Starred) for argument in call.args
+    )
+    return not is_spread and len(call.args) <= 5
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+_MAKERS: tuple[Callable[[ast.Call], bool], ...] = (
+    lambda call: _name(call) == "DataLoader",
+    lambda call: any(keyword.arg == "num_workers" for keyword in call.keywords),
+    lambda call: _name(call).endswith("Loader"),
+)
+"""What tells a call that makes a loader, the surest sign first."""
 
 
 def _edited(text: str, call: ast.Call, arguments: Mapping[str, Any]) -> str:
@@ -262,16 +296,28 @@ def _edited(text: str, call: ast.Call, arguments: Mapping[str, Any]) -> str:
     added = "".join(f", {name}={value!r}" for name, value in arguments.items() if name not in present)
     last = max([*call.args, *present.values()], key=lambda node: (node.end_lineno, node.end_col_offset), default=None)
     if added and last is not None:
-        end = _span(text, last)[1]
+        end = _behind_brackets(text, _span(text, last)[1], _span(text, call)[1] - 1)
         edits.append(((end, end), added))
     for (begin, end), new in sorted(edits, reverse=True):
         text = text[:begin] + new + text[end:]
     return text
 
 
+def _behind_brackets(text: str, begin: int, end: int) -> int:
+    """Where an argument that is followed by nothing but brackets of its own, commas and comments ends; the tree leaves
+    out the brackets around an expression."""
+    brackets = [match.end() for match in re.finditer(r"#.*|\)", text[begin:end]) if match[0] == ")"]
+    return begin + (brackets[-1] if brackets else 0)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as the parser counts them: other than `str.splitlines` it breaks at no form feed or the like."""
+    return io.StringIO(text).readlines()
+
+
 def _span(text: str, node: ast.expr) -> tuple[int, int]:
     """Where the expression stands, in characters; the tree counts columns in bytes."""
-    lines = text.splitlines(keepends=True)
+    lines = _lines(text)
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
 

@@ -228,3 +228,9 @@ def hostile(request: pytest.FixtureRequest) -> Report:
 def named() -> Callable[[str], Report]:
     """Makes the toy report with one name in every place."""
     return hostile_report
+
+
+@pytest.fixture(params=HOSTILE, ids=range(len(HOSTILE)))
+def hostile_name(request: pytest.FixtureRequest) -> str:
+    """Each of the hostile names."""
+    return request.param

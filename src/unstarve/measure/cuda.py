@@ -36,7 +36,7 @@ class SyncWatch:
         Raises:
             RuntimeError: torch has no synchronisation debug mode here.
         """
-        self._mode = torch.cuda.get_sync_debug_mode()
+        self._mode, self._synchronize = torch.cuda.get_sync_debug_mode(), torch.cuda.synchronize
         torch.cuda.set_sync_debug_mode("warn")
         self._warnings.__enter__()
         warnings.filterwarnings("always", message=_SYNC_MESSAGE)
@@ -56,7 +56,7 @@ class SyncWatch:
         torch.cuda.synchronize = synchronize
 
     def _count(self) -> None:
-        place = user_line(sys._getframe(2))  # who called the function of ours that noticed
+        place = user_line(sys._getframe(2))  # past the stand-in that calls this
         if place is not None:
             self.places[place] += 1
 

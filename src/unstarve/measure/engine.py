@@ -116,6 +116,8 @@ class Session:
         self.length = length
         self.boards: dict[Settings | None, Switchboard] = {}
         self.fleet: Fleet | None = None
+        self.ordered: Fleet | None = None
+        """The workers that got the last order; others make no batch under its generation."""
         self.resting: dict[Settings | None, Fleet] = {}
         self.refused: set[Settings | None] = set()
         self.fleets_made = 0
@@ -358,13 +360,15 @@ class Engine:
         current = session.fleet
         if settings in session.refused:
             return False
-        if current is None or current.settings == settings:
+        if current is None:  # no loader, no settings
+            return settings is None
+        if current.settings == settings:
             return True
         current.issue({"mode": "idle"})
         session.resting[current.settings] = current
         try:
             session.fleet = session.resting.pop(settings, None) or self._new_fleet(session, settings)
-        except (OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # no memory, no process, a data set that cannot be pickled
             session.fleet = session.resting.pop(None)
             self._refuse(session, settings, error)
             return False
@@ -375,7 +379,7 @@ class Engine:
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         self.note(Note(id="trial-failed", sentence=f"The trial of {settings} was given up: {reason[0]}"))
 
-    def dismiss(self, session: Session, settings: Settings) -> None:
+    def dismiss(self, session: Session, settings: Settings | None) -> None:
         """End workers that rest and are not needed any more."""
         fleet = session.resting.pop(settings, None)
         if fleet is not None:
@@ -491,7 +495,8 @@ class Engine:
         while True:
             batch, telemetry = self._pull(session)
             is_stale = telemetry is not None and give.generation and telemetry.generation != give.generation
-            if not is_stale or session.fleet is None or not session.fleet.is_endless:
+            fleet = session.fleet
+            if not is_stale or fleet is None or fleet is not session.ordered or not fleet.is_endless:
                 break
         if isinstance(batch, Token):
             batch = self._serve_cached(self._host) if self._host else self._pull(session)[0]
@@ -515,7 +520,16 @@ class Engine:
             self.use(session, None)
             self._refuse(session, fleet.settings, error)
             session.resting.pop(fleet.settings).close()
-            return self._pull(session)
+            return self._pull_resumed(session)
+
+    def _pull_resumed(self, session: Session) -> tuple[Any, Telemetry | None]:
+        """A batch from the script's own workers, which have rested and know of nothing to do."""
+        assert session.fleet is not None
+        session.fleet.issue({"mode": "run"})
+        while True:
+            batch, telemetry = session.fleet.pull()
+            if not isinstance(batch, Token):
+                return batch, telemetry
 
     def _account(self, session: Session, asked: int, delivered: int, telemetry: Telemetry | None) -> None:
         wait = delivered - asked
@@ -556,6 +570,7 @@ class Engine:
     def _after_the_end(self, session: Session) -> Any:
         if not self._stop:
             if self._is_epoch_over(session):
+                self._end_fleets(session)  # the next epoch is not ours
                 raise StopIteration
             return self._pull_plain(session)
         self._raised += 1
@@ -594,6 +609,8 @@ class Engine:
         self.serving = "loader"
         if self.target is not None and self.target.fleet is not None:
             self.use(self.target, None)
+            for settings in list(self.target.resting):
+                self.dismiss(self.target, settings)
             self._last_generation = self.target.fleet.issue({"mode": "run"})
         if self._stop:
             self.close()
@@ -780,12 +797,15 @@ class Engine:
         """End all workers; nothing is left running."""
         self._end_use_watch()
         for session in self._sessions.values():
-            for fleet in (session.fleet, *session.resting.values()):
-                if fleet is not None:
-                    fleet.close()
-            session.fleet = None
-            session.resting.clear()
+            self._end_fleets(session)
         self._host, self._on_device = [], []
+
+    def _end_fleets(self, session: Session) -> None:
+        for fleet in (session.fleet, *session.resting.values()):
+            if fleet is not None:
+                fleet.close()
+        session.fleet = None
+        session.resting.clear()
 
 
 class _Bench:
@@ -852,7 +872,8 @@ class _Bench:
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers."""
-        return self._session.fleet.issue(order) if self._session.fleet is not None else 0
+        self._session.ordered = fleet = self._session.fleet
+        return fleet.issue(order) if fleet is not None else 0
 
     def use(self, settings: Settings | None) -> bool:
         """Let batches come from workers with these settings, None for the script's own; whether that can be had."""

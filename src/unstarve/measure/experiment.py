@@ -639,11 +639,11 @@ class Experiment:
     def block(self, name: str, number: int) -> Program:
         """One block of a planned rung."""
         rung, source, order = self._rungs[name]
-        if not self._bench.use(rung.settings):
-            self._drop(name)
-            return
-        self._bench.progress(f"round {number + 1}: {rung.label}")
         for _ in range(3):
+            if not self._bench.use(rung.settings):  # from the start, or since workers on trial have failed
+                self._drop(name)
+                return
+            self._bench.progress(f"round {number + 1}: {rung.label}")
             if source == "loader":
                 if self._bench.has_fleet and order.get("mode") != "run":
                     yield from self._fill()
@@ -674,6 +674,8 @@ class Experiment:
                 return None
             if position + 1 >= settle and not _is_copying(step):
                 break
+        if not self._bench.use(rung.settings):  # workers on trial failed at once, and the script's own stepped in
+            return None
         count = self._block_steps(rung)
         if number == 0:  # a first look at all rungs, soon
             count = min(count, workers * math.ceil(FIRST_STEPS / workers))

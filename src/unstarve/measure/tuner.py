@@ -1,8 +1,8 @@
 """Which loader settings to try in the loop, and for how long: another program on the bench of `experiment`.
 
-Three stages, each interleaved in rounds: numbers of workers that the throughput law proposes; single changes to the
-best of them (batches ordered further ahead, any order, one thread a worker, pinning); and the winner against the
-script's own settings. After every round of a stage the slower half leaves (successive halving: K. Jamieson and
+Stages, each interleaved in rounds: numbers of workers that the throughput law proposes; single changes to the best of
+them (batches ordered further ahead, any order, one thread a worker, pinning); all changes that helped, at once; and the
+winner against the script's own settings. After every round of a stage the slower half leaves (successive halving: K. Jamieson and
 A. Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016).
 """
 
@@ -17,8 +17,8 @@ from unstarve.measure.experiment import HOST, NONE, Bench, Experiment, Give, Opt
 from unstarve.recording import Settings
 from unstarve.tuning import FINAL
 
-ROUNDS = (2, 2, 6)
-"""Rounds of the three stages at most."""
+ROUNDS = (2, 2, 1, 6)
+"""Rounds of the stages at most."""
 
 NARROW = 0.08
 """Width of the winner's interval, as a share of its gain, that is narrow enough."""
@@ -42,6 +42,8 @@ class _Tuner:
 
     def run(self) -> Program:
         yield from self._lab.warm_up()
+        if not self._bench.has_fleet:  # no loader, no settings
+            return
         self._bench.collect_batches(fewest=True)
         self._threads = yield from self._lab.ask_workers()
         if self._bench.has_batches:
@@ -49,9 +51,11 @@ class _Tuner:
         self._lab.add(NONE, "loader", {"mode": "run"})
         yield from self._round_of([])
         yield from self._round_of([])
-        best = yield from self._stage(self._worker_counts(), ROUNDS[0], 0.45)
-        best = yield from self._stage([best, *self._changes(best)], ROUNDS[1], 0.75)
-        best = self._combined(best)
+        base = yield from self._stage(self._worker_counts(), ROUNDS[0], 0.45)
+        best = yield from self._stage([base, *self._changes(base)], ROUNDS[1], 0.75)
+        combined = self._combined(base)
+        if combined not in (base, best):
+            best = yield from self._stage([best, combined], ROUNDS[2], 0.9)
         if best != self._own:
             yield from self._settle(best)
         self._bench.use(None)
@@ -64,9 +68,13 @@ class _Tuner:
         """Try the candidates for some rounds, or until this share of the budget is spent; returns the best."""
         alive = [settings for settings in dict.fromkeys(candidates) if settings != self._own]
         for _ in range(rounds):
+            if self._is_over(share):
+                break
             yield from self._round_of(alive, share)
-            alive = self._faster_half(alive)
-        return self._best([self._own, *candidates])
+            alive = self._dismiss(alive, [*self._faster_half(alive), self._best([self._own, *candidates])])
+        best = self._best([self._own, *candidates])
+        self._dismiss(alive, [best])
+        return best
 
     def _round_of(self, alive: Sequence[Settings], share: float = 1.0) -> Program:
         number, self._round = self._round, self._round + 1
@@ -74,22 +82,27 @@ class _Tuner:
             yield from self._lab.block(HOST.id, number)
         yield from self._lab.block(NONE.id, number)
         for settings in alive:
-            if self._lab.elapsed_s() > share * self._lab.budget_s:
+            if self._is_over(share):
                 return
             rung = trial(settings)
             self._lab.add(rung, "loader", _order(settings))
             yield from self._lab.block(rung.id, number)
 
+    def _is_over(self, share: float) -> bool:
+        return self._lab.elapsed_s() > share * self._lab.budget_s
+
     def _settle(self, best: Settings) -> Program:
         """The winner against the script's own settings, on fresh blocks: the best of many looks too good."""
         rung = replace(trial(best), id=FINAL, label=f"{best}, again")
         self._lab.add(rung, "loader", _order(best))
-        for number in range(self._round, self._round + ROUNDS[2]):
+        for number in range(self._round, self._round + ROUNDS[3]):
             yield from self._lab.block(NONE.id, number)
             yield from self._lab.block(FINAL, number)
+            if rung not in self._lab.planned:  # its workers failed
+                return
             gain = estimate.contrast(self._lab.blocks, rung.id, NONE.id)
             is_clear = gain is not None and (gain.high - gain.low) / gain.value < NARROW
-            if (is_clear and number > self._round) or self._lab.elapsed_s() > self._lab.budget_s:
+            if (is_clear and number > self._round) or self._is_over(1.0):
                 return
 
     # Candidates ----------------------------------------------------------------------------------
@@ -111,16 +124,16 @@ class _Tuner:
             found.append(replace(best, pin_memory=not best.pin_memory))
         return found
 
-    def _combined(self, best: Settings) -> Settings:
+    def _combined(self, base: Settings) -> Settings:
         """The best number of workers with every single change that was shown to help."""
-        base = self._rates().get(best)
-        changed = best
-        for settings, rate in self._rates().items():
-            if base is None or settings.num_workers != best.num_workers or rate < base * (1 + CLOSE):
-                continue
-            for name in ("prefetch_factor", "in_order", "worker_threads", "pin_memory"):
-                if getattr(settings, name) != getattr(best, name):
-                    changed = replace(changed, **{name: getattr(settings, name)})
+        rates = self._rates()
+        changed = base
+        for settings in self._changes(base):
+            if base in rates and rates.get(settings, 0.0) >= rates[base] * (1 + CLOSE):
+                different = {
+                    name: getattr(settings, name) for name in _CHANGED if getattr(settings, name) != getattr(base, name)
+                }
+                changed = replace(changed, **different)
         return changed
 
     def _rates(self) -> dict[Settings, float]:
@@ -138,21 +151,27 @@ class _Tuner:
         top = max(rates.values())
         return min((s for s, rate in rates.items() if rate >= top * (1 - CLOSE)), key=lambda s: _price(s, self._own))
 
-    def _faster_half(self, alive: list[Settings]) -> list[Settings]:
+    def _faster_half(self, alive: Sequence[Settings]) -> list[Settings]:
         rates = self._rates()
         ranked = sorted(alive, key=lambda settings: -rates.get(settings, 0.0))
-        kept = ranked[: math.ceil(len(ranked) / 2)]
+        return ranked[: math.ceil(len(ranked) / 2)]
+
+    def _dismiss(self, alive: Sequence[Settings], kept: Sequence[Settings]) -> list[Settings]:
+        """End the workers of all but the kept; returns these."""
         self._bench.use(None)  # nobody can be dismissed while at work
-        for settings in ranked[len(kept) :]:
-            self._bench.dismiss(settings)
-        return kept
+        for settings in alive:
+            if settings not in kept:
+                self._bench.dismiss(settings)
+        return [settings for settings in alive if settings in kept]
+
+
+_CHANGED = ("prefetch_factor", "in_order", "worker_threads", "pin_memory")
+"""What is changed beside the number of workers."""
 
 
 def _price(settings: Settings, own: Settings) -> tuple[int, int, int]:
     """What the settings cost beside time: processes, memory for batches ahead, differences from the script."""
-    changes = sum(
-        getattr(settings, name) != getattr(own, name) for name in ("in_order", "worker_threads", "pin_memory")
-    )
+    changes = sum(getattr(settings, name) != getattr(own, name) for name in _CHANGED)
     return settings.num_workers, settings.prefetch_factor, changes
 
 

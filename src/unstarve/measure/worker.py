@@ -315,7 +315,7 @@ class Instruments:
         except Exception:
             if not watch.is_aside:
                 raise
-            watch.is_aside = False  # collating a few samples over and over may be what failed
+            watch.is_aside = watch.is_done = False  # collating a few samples over and over may be what failed
             return self._fetcher.fetch(index)
         if watch.is_done:
             self._pools.update(watch.pools)

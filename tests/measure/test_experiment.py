@@ -1,0 +1,137 @@
+"""The programme of a diagnosis on a scripted bench: no torch worker, no clock."""
+
+from __future__ import annotations
+
+import pytest
+from scripted import Bench, Pipeline
+
+from unstarve.law import Loop
+from unstarve.measure import experiment
+from unstarve.measure.experiment import HOST, NONE, Experiment, Options
+from unstarve.recording import Settings
+
+STARVED = Pipeline(Loop(step_s=0.01, fetch_s=0.08, cpu_s=0.08, cores=8), Settings(num_workers=2))
+FED = Pipeline(Loop(step_s=0.05, fetch_s=0.02, cpu_s=0.02, cores=8), Settings(num_workers=2))
+
+
+def paced(period_s: float, workers: int = 2) -> Pipeline:
+    """A loop that takes so long for a step, nearly all of it for input."""
+    fetch_s = period_s * max(1, workers) - (0.0 if workers else 0.001)
+    return Pipeline(Loop(step_s=0.001, fetch_s=fetch_s, cpu_s=0.0, cores=8), Settings(num_workers=workers))
+
+
+@pytest.mark.parametrize(
+    ("period_s", "budget_s"), [(0.01, 40), (0.39, 40), (1.0, 100), (10.0, 150)], ids=["quick", "edge", "slow", "crawl"]
+)
+def test_the_default_budget_suits_the_speed_of_the_loop(period_s: float, budget_s: float) -> None:
+    """Where steps are slow the experiment gets the time of a hundred of them, between 40 and 150 seconds."""
+    bench = Bench(paced(period_s), noise=0.001)
+    lab = Experiment(bench, Options())
+    assert bench.drive(lab.warm_up())
+    assert lab.budget_s == pytest.approx(budget_s, rel=0.02)
+
+
+def test_a_given_budget_stays_as_it_is() -> None:
+    """What the user asks for is not adapted, however slow the loop."""
+    bench = Bench(paced(10.0))
+    lab = Experiment(bench, Options(budget_s=7))
+    assert bench.drive(lab.warm_up())
+    assert lab.budget_s == 7
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_first_round_begins_with_what_a_verdict_needs(seed: int) -> None:
+    """Host, none and device come first, in case the budget ends there; later rounds are in random order."""
+    bench = Bench(STARVED, has_device=True)
+    assert bench.drive(experiment.program(bench, Options(budget_s=20, seed=seed)))
+    first = [block.rung for block in bench.blocks if block.round == 0]
+    assert first[:3] == ["host", "none", "device"]
+    assert set(first[3:]) == {"samples", "collated"}
+
+
+def test_later_rounds_are_in_another_order() -> None:
+    """Rungs are interleaved at random, or drift within a round would fall on the same rung each time."""
+    bench = Bench(STARVED, noise=0.2)
+    assert bench.drive(experiment.program(bench, Options(budget_s=60)))
+    orders = {
+        tuple(block.rung for block in bench.blocks if block.round == number)
+        for number in range(1, 1 + max(block.round for block in bench.blocks))
+    }
+    assert len(orders) > 1
+
+
+@pytest.mark.parametrize("budget_s", [5.0, 20.0, 60.0])
+def test_the_budget_bounds_the_experiment(budget_s: float) -> None:
+    """It ends about when its time is over, and has measured the loop as it is and fed from cache by then."""
+    bench = Bench(STARVED, noise=0.3)
+    assert bench.drive(experiment.program(bench, Options(budget_s=budget_s)))
+    assert bench.now_ns / 1e9 < 1.6 * budget_s
+    assert {"host", "none"} <= {block.rung for block in bench.blocks}
+
+
+def test_an_epoch_end_inside_a_block_is_left_out_of_it() -> None:
+    """Neither the gap between epochs nor what the workers had ready after it counts for the block."""
+    bench = Bench(FED, noise=0.0, epoch_length=20, gap_s=5.0)
+    lab = Experiment(bench, Options(budget_s=40))
+    lab.add(NONE, "loader", {"mode": "run"})
+    for number in range(1, 12):
+        assert bench.drive(lab.block(NONE.id, number))
+    assert bench.steps > 60
+    assert len(lab.blocks) == 11
+    for block in lab.blocks:
+        assert block.end_ns - block.start_ns == pytest.approx(block.steps * 0.05e9, rel=1e-6)
+        assert max(block.waits_ns) < 1e9
+
+
+def test_a_block_that_epoch_ends_keep_interrupting_is_given_up() -> None:
+    """Where epochs are shorter than it takes to settle, the block ends without a figure instead of never."""
+    bench = Bench(FED, epoch_length=1, gap_s=1.0)
+    lab = Experiment(bench, Options(budget_s=40))
+    lab.add(NONE, "loader", {"mode": "run"})
+    assert bench.drive(lab.block(NONE.id, 0))
+    assert lab.blocks == []
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "is_aside"), [(paced(0.5), True), (paced(0.02), False), (paced(0.6, workers=0), False)]
+)
+def test_slow_workers_are_looked_into_beside_the_loop(pipeline: Pipeline, is_aside: bool) -> None:
+    """Where a worker needs long for a batch it makes only the samples that are watched; never without workers."""
+    bench = Bench(pipeline)
+    bench.drive(experiment.program(bench, Options(budget_s=60)))
+    watched = [order for order in bench.orders if order["mode"] == "watch"]
+    assert watched
+    assert {bool(order["aside"]) for order in watched} == {is_aside}
+
+
+def test_another_number_of_workers_is_tried_where_the_law_expects_something_of_it() -> None:
+    """A starved loop with idle cores gets the trial, a fed one does not."""
+    starved, fed = Bench(STARVED), Bench(FED)
+    assert starved.drive(experiment.program(starved, Options(budget_s=30)))
+    assert fed.drive(experiment.program(fed, Options(budget_s=30)))
+    assert set(starved.started) == {Settings(num_workers=8)}
+    assert not fed.started
+
+
+def test_workers_that_take_long_to_start_are_not_tried() -> None:
+    """A trial must not cost a good part of the budget before its first batch."""
+    bench = Bench(STARVED, start_s=10.0)
+    assert bench.drive(experiment.program(bench, Options(budget_s=30)))
+    assert not bench.started
+
+
+def test_any_order_is_tried_where_some_batches_are_much_slower() -> None:
+    """Delivery in order can only cost something where ready batches wait for a slow one."""
+    pipeline = Pipeline(Loop(step_s=0.01, fetch_s=0.02, cpu_s=0.0, cores=8), Settings(num_workers=2), stalls=0.5)
+    bench = Bench(pipeline)
+    assert bench.drive(experiment.program(bench, Options(budget_s=30)))
+    assert Settings(num_workers=2, in_order=False) in bench.started
+
+
+def test_host_and_none_alone_make_a_programme_without_workers_control() -> None:
+    """An iterable that is no loader gets the outer rungs, and no order is issued for anything else."""
+    bench = Bench(STARVED)
+    bench.has_fleet = False
+    assert bench.drive(experiment.program(bench, Options(budget_s=20)))
+    assert {block.rung for block in bench.blocks} == {HOST.id, NONE.id}
+    assert {order["mode"] for order in bench.orders} == {"run"}

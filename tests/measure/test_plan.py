@@ -1,0 +1,79 @@
+"""From what watching found to what is worth measuring: pure functions on literal costs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unstarve.measure.plan import unperturbed
+from unstarve.measure.runtime import Cost
+
+
+def cost(*wall_ns: int, cpu: float = 1.0, **facts) -> Cost:
+    return Cost(
+        name="f", text="f(x)", source="train.py:3", wall_ns=list(wall_ns),
+        cpu_ns=[int(wall * cpu) for wall in wall_ns], delay_ns=[0] * len(wall_ns), **facts,
+    )  # fmt: skip
+
+
+def test_nothing_watched_costs_nothing() -> None:
+    """Without a pass there is no unit."""
+    assert unperturbed([]) == {}
+
+
+def test_a_unit_keeps_the_time_it_had_before_its_inside_was_watched() -> None:
+    """Looking into a unit slows it down; the first pass that saw it tells what it takes."""
+    found = unperturbed([{(1,): cost(100, 120)}, {(1,): cost(200, 240), (1, 0): cost(150, 180)}])
+    assert found[1,].wall_ns == [100, 120]
+
+
+def test_what_is_inside_gets_its_share_of_the_undisturbed_whole() -> None:
+    """Wall, CPU and delay shrink alike, so that parts still sum to the whole."""
+    whole, first, second = cost(200), cost(150, cpu=0.5), cost(50)
+    found = unperturbed([{(1,): cost(100)}, {(1,): whole, (1, 0): first, (1, 1): second}])
+    assert found[1, 0].wall_ns == [75]
+    assert found[1, 0].cpu_ns == [37]
+    assert found[1, 1].wall_ns == [25]
+
+
+def test_shares_are_passed_down_level_by_level() -> None:
+    """A statement two levels down is scaled by what both levels above it gained in being watched."""
+    passes = [
+        {(1,): cost(100)},
+        {(1,): cost(200), (1, 0): cost(160)},
+        {(1,): cost(400), (1, 0): cost(320), (1, 0, 2): cost(240)},
+    ]
+    found = unperturbed(passes)
+    assert found[1, 0].wall_ns == [80]
+    assert found[1, 0, 2].wall_ns == [60]
+
+
+def test_units_come_from_the_latest_pass() -> None:
+    """Facts other than times are those of the pass that knows most; a unit it no longer has is left out."""
+    found = unperturbed([{(1,): cost(100), (2,): cost(5)}, {(1,): cost(200, read_bytes=7)}])
+    assert set(found) == {(1,)}
+    assert found[1,].read_bytes == 7
+
+
+def test_a_whole_that_took_no_time_scales_nothing() -> None:
+    """A clock too coarse to see the whole does not make its parts vanish."""
+    found = unperturbed([{(1,): cost(0)}, {(1,): cost(0), (1, 0): cost(40)}])
+    assert found[1, 0].wall_ns == [40]
+
+
+def test_the_passes_are_left_as_they_were() -> None:
+    """Figures are copied, not scaled in place: the passes are looked at again after the next."""
+    passes = [{(1,): cost(100)}, {(1,): cost(200), (1, 0): cost(150)}]
+    assert unperturbed(passes) == unperturbed(passes)
+    assert passes[1][1, 0].wall_ns == [150]
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=5), st.floats(1, 50))
+def test_parts_sum_to_the_whole_however_much_watching_cost(parts: list[int], slowdown: float) -> None:
+    """With everything inside slowed alike, the parts' times sum to what the whole took unwatched."""
+    slow = [int(part * slowdown) for part in parts]
+    inside = {(1, number): cost(figure) for number, figure in enumerate(slow)}
+    found = unperturbed([{(1,): cost(sum(parts))}, {(1,): cost(sum(slow)), **inside}])
+    total = sum(found[address].wall_ns[0] for address in inside)
+    assert total == pytest.approx(sum(parts), rel=1e-6, abs=len(parts))

@@ -1,0 +1,151 @@
+"""The search among loader settings, on modelled pipelines: no torch worker, no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from scripted import Bench, Pipeline
+
+from unstarve.law import Loop
+from unstarve.measure import tuner
+from unstarve.measure.experiment import Options
+from unstarve.recording import Settings
+from unstarve.tuning import FINAL
+
+BUDGET_S = 40.0
+CPU_BOUND = Pipeline(Loop(step_s=0.01, fetch_s=0.08, cpu_s=0.08, cores=8, main_cores=0.5), Settings(num_workers=2))
+PIPELINES = {
+    "cpu-bound": CPU_BOUND,
+    "wait-bound": Pipeline(Loop(step_s=0.02, fetch_s=0.2, cpu_s=0.01, cores=4), Settings(num_workers=2)),
+    "step-bound": Pipeline(Loop(step_s=0.05, fetch_s=0.02, cpu_s=0.02, cores=4), Settings(num_workers=2)),
+    "no workers": Pipeline(Loop(step_s=0.03, fetch_s=0.06, cpu_s=0.06, cores=4), Settings(num_workers=0)),
+    "too many workers": Pipeline(Loop(step_s=0.02, fetch_s=0.06, cpu_s=0.06, cores=4), Settings(num_workers=16)),
+    "slow rare batches": Pipeline(
+        Loop(step_s=0.02, fetch_s=0.05, cpu_s=0.01, cores=4), Settings(num_workers=4), stalls=0.4
+    ),
+}
+
+
+TWO_FAULTS = replace(PIPELINES["slow rare batches"], stalls=0.3, bursts=0.15)
+
+
+def search(bench: Bench, budget_s: float = BUDGET_S) -> Settings:
+    """The settings that the whole search settles on."""
+    assert bench.drive(tuner.program(bench, Options(budget_s=budget_s)))
+    final = [rung.settings for rung in bench.planned if rung.id == FINAL]
+    return final[0] if final and final[0] is not None else bench.settings
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_search_finds_settings_close_to_the_best(name: str, seed: int) -> None:
+    """Its choice reaches 95 % of what the best of a whole grid would, at a quarter of the grid's trials or less."""
+    pipeline = PIPELINES[name]
+    bench = Bench(pipeline, seed=seed)
+    chosen = search(bench)
+    grid = pipeline.grid(bench.most_workers)
+    assert pipeline.rate(chosen) >= 0.95 * max(map(pipeline.rate, grid))
+    assert len(bench.started) <= len(grid) / 4
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_changes_that_help_singly_are_tried_together(seed: int) -> None:
+    """Where both more batches ahead and any order help, the search settles on both, after a trial of both."""
+    bench = Bench(TWO_FAULTS, seed=seed)
+    chosen = search(bench)
+    assert not chosen.in_order
+    assert chosen.prefetch_factor == 4
+    assert f"trial:{chosen}" in {block.rung for block in bench.blocks}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_nothing_is_tried_twice(name: str) -> None:
+    """Workers start once for each settings, and no settings get two blocks in a round; the script's own need no trial."""
+    bench = Bench(PIPELINES[name])
+    search(bench)
+    assert set(bench.started.values()) <= {1}
+    assert bench.settings not in bench.started
+    assert max(Counter((block.rung, block.round) for block in bench.blocks).values()) == 1
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_losers_are_dismissed(name: str) -> None:
+    """At the end the script's own workers are at work, and none rest but the winner's."""
+    bench = Bench(PIPELINES[name])
+    chosen = search(bench)
+    assert bench.used is None
+    assert set(bench.resting) <= {chosen}
+
+
+@pytest.mark.parametrize("budget_s", [3.0, 10.0, 40.0, 200.0])
+@pytest.mark.parametrize("name", ["cpu-bound", "too many workers"])
+def test_the_budget_bounds_the_search(name: str, budget_s: float) -> None:
+    """It ends about when its time is over, with blocks of the script's own settings at the least."""
+    bench = Bench(PIPELINES[name])
+    search(bench, budget_s)
+    assert bench.now_ns / 1e9 < 1.4 * budget_s + 2
+    assert sum(block.rung == "none" for block in bench.blocks) >= 2
+
+
+def test_each_stage_is_interleaved_with_the_scripts_own_settings() -> None:
+    """Every round in which something is tried has a block of the script's own settings to be paired with."""
+    bench = Bench(CPU_BOUND)
+    search(bench)
+    own = {block.round for block in bench.blocks if block.rung == "none"}
+    assert {block.round for block in bench.blocks} == own
+
+
+def test_settings_whose_workers_cannot_start_are_passed_over() -> None:
+    """The search goes on without them, and settles on something that works."""
+    refused = {Settings(num_workers=count) for count in (7, 8, 9)}
+    bench = Bench(CPU_BOUND, refused=set(refused))
+    chosen = search(bench)
+    assert chosen not in refused
+    assert CPU_BOUND.rate(chosen) > CPU_BOUND.rate(CPU_BOUND.own)
+    assert not {rung.settings for rung in bench.planned} & refused
+
+
+def test_where_nothing_can_be_tried_the_script_keeps_its_settings() -> None:
+    """If no other workers can be had, the search ends with the script's own and without a final comparison."""
+
+    class Alone(Bench):
+        def use(self, settings: Settings | None) -> bool:
+            return settings is None
+
+    bench = Alone(CPU_BOUND)
+    assert search(bench) == CPU_BOUND.own
+    assert {block.rung for block in bench.blocks} == {"host", "none"}
+
+
+def test_a_trial_that_dies_is_not_measured_on_the_scripts_own_workers() -> None:
+    """When workers on trial fail and the script's own step in, their steps are not taken for the trial's."""
+    dying = Settings(num_workers=8)
+    bench = Bench(CPU_BOUND, dying={dying})
+    chosen = search(bench)
+    assert dying in bench.started
+    assert chosen != dying
+    assert not [block for block in bench.blocks if block.rung == f"trial:{dying}"]
+
+
+def test_a_winner_that_dies_in_the_final_ends_the_search() -> None:
+    """The final needs both sides; where the winner's workers fail there, the search ends without an error."""
+
+    class Fading(Bench):
+        def block(self, block) -> None:
+            super().block(block)
+            if block.rung == FINAL:
+                self.refused.add(self.used)
+
+    bench = Fading(CPU_BOUND, noise=0.3)
+    search(bench)
+    assert sum(block.rung == FINAL for block in bench.blocks) == 1
+
+
+def test_an_iterable_that_is_no_loader_is_not_tuned() -> None:
+    """Where there are no settings to change, nothing is tried."""
+    bench = Bench(CPU_BOUND)
+    bench.has_fleet = False
+    assert search(bench) == CPU_BOUND.own
+    assert not bench.started

@@ -1,0 +1,268 @@
+"""Instruments of a worker, in this process: watching beside the loop, and batches on their way through pinning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, default_collate
+from torch.utils.data._utils import pin_memory as pinning
+from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
+
+from unstarve.measure import engine, values
+from unstarve.measure.switchboard import Switchboard
+from unstarve.measure.worker import Instruments, Tagged, Telemetry, Token
+
+
+class Squares(Dataset):
+    """Counts how many samples were made."""
+
+    def __init__(self, broken: int | None = None) -> None:
+        self.made: list[int] = []
+        self.broken = broken
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        self.made.append(index)
+        if index == self.broken:
+            raise KeyError(f"sample {index}")
+        values = torch.arange(6) * index
+        return values * values, index
+
+
+def distinct(samples: list) -> Any:
+    """A collate function that wants every sample once, as one that builds a graph over them may."""
+    if len({index for _, index in samples}) < len(samples):
+        raise ValueError("the same sample twice")
+    return default_collate(samples)
+
+
+class Worker:
+    """A worker's fetcher under orders."""
+
+    def __init__(self, dataset: Any, collate: Any = default_collate) -> None:
+        self.board = Switchboard()
+        self.dataset = dataset
+        self._next = 0
+        self._instruments = Instruments(self.board, 0).attach(_MapDatasetFetcher(dataset, True, collate, False))
+
+    def order(self, **order: Any) -> None:
+        self.board.write(order)
+
+    def watch(self, number: int = 1, *, aside: bool = True, samples: int = 2, limit: int = 0) -> None:
+        """The order to watch samples, or to fill pools where there is a limit."""
+        self.order(
+            mode="watch", samples=samples, skip=0, limit=limit, limit_bytes=1 << 20, opened=[], wanted=[], aside=aside,
+            **{"pass": number},
+        )  # fmt: skip
+
+    def fetch(self, size: int = 8) -> Tagged:
+        """What the worker sends for the next indices."""
+        index = list(range(self._next, self._next + size))
+        self._next += size
+        return self._instruments.fetch(index)
+
+
+def until_findings(worker: Worker, most: int = 50) -> list[Tagged]:
+    seen = []
+    while len(seen) < most:
+        seen.append(worker.fetch())
+        if seen[-1].telemetry.findings is not None:
+            return seen
+    raise AssertionError("the pass never ended")
+
+
+def test_watching_aside_makes_no_more_samples_than_it_watches() -> None:
+    """Of a batch of eight that nobody gets, two samples are made; a token stands for it."""
+    worker = Worker(Squares())
+    worker.watch(samples=2)
+    seen = until_findings(worker)
+    assert len(seen) == 1
+    assert isinstance(seen[0].data, Token)
+    assert len(worker.dataset.made) == 2
+    found = seen[0].telemetry.findings
+    assert found is not None
+    assert len(found.sample_wall_ns) == 2
+    assert found.batch_size == 8
+
+
+def test_batches_collated_aside_are_whole() -> None:
+    """The few samples are repeated to the size of the batch, so that collating costs what it does in the loop."""
+    sizes = []
+
+    def collate(samples: list) -> Any:
+        sizes.append(len(samples))
+        return default_collate(samples)
+
+    worker = Worker(Squares(), collate)
+    worker.watch(samples=3)
+    until_findings(worker)
+    assert sizes == [8]
+
+
+def test_after_a_pass_aside_nothing_is_made_until_the_next_order() -> None:
+    """Workers that have seen enough send tokens while they wait for the others."""
+    worker = Worker(Squares())
+    worker.watch(samples=2)
+    until_findings(worker)
+    before = len(worker.dataset.made)
+    assert isinstance(worker.fetch().data, Token)
+    assert len(worker.dataset.made) == before
+    worker.order(mode="run")
+    assert worker.fetch().data[1].tolist() == list(range(16, 24))
+
+
+def test_pools_are_filled_aside() -> None:
+    """After filling beside the loop, finished samples and collated batches can be served, whole."""
+    worker = Worker(Squares())
+    worker.watch(samples=0, limit=16)
+    seen = until_findings(worker)
+    assert all(isinstance(item.data, Token) for item in seen)
+    found = seen[-1].telemetry.findings
+    assert found is not None
+    assert found.kept[-1,] == 16
+    assert found.kept[-2,] >= 1
+    made = len(worker.dataset.made)
+    for mode in ("samples", "collated"):
+        worker.order(mode=mode)
+        item = worker.fetch()
+        assert item.telemetry.failure is None
+        assert item.data[0].shape == (8, 6)
+    assert len(worker.dataset.made) == made
+
+
+def test_a_collate_that_fails_on_repeated_samples_gets_the_real_batch() -> None:
+    """The plain fetch steps in, the loop gets the batch it would have had, and the pass goes on to its end."""
+    worker = Worker(Squares(), distinct)
+    worker.watch(samples=2)
+    seen = until_findings(worker)
+    assert [item.data[1].tolist() for item in seen] == [list(range(n * 8, n * 8 + 8)) for n in range(len(seen))]
+    found = seen[-1].telemetry.findings
+    assert found is not None
+    assert len(found.sample_wall_ns) >= 2
+    assert found.collate_wall_ns
+
+
+def test_pools_are_filled_though_collating_aside_failed() -> None:
+    """What the findings say was kept can be served afterwards, collated batches included."""
+    worker = Worker(Squares(), distinct)
+    worker.watch(samples=0, limit=6)
+    found = until_findings(worker)[-1].telemetry.findings
+    assert found is not None
+    assert found.kept[-1,] == 6
+    assert found.kept[-2,] >= 1
+    worker.order(mode="collated")
+    item = worker.fetch()
+    assert item.telemetry.failure is None
+    assert isinstance(item.data, list)
+
+
+def test_a_broken_sample_is_the_users_own_error_aside_too() -> None:
+    """The plain fetch raises it, and it reaches the loop as without us."""
+    worker = Worker(Squares(broken=1))
+    worker.watch(samples=4)
+    with pytest.raises(KeyError, match="sample 1"):
+        worker.fetch().reraise()
+
+
+def test_watching_without_aside_gives_the_loop_every_batch() -> None:
+    """Quick loops are watched on the batches they get."""
+    worker = Worker(Squares())
+    worker.watch(aside=False)
+    seen = until_findings(worker)
+    assert seen[0].data[1].tolist() == list(range(8))
+    assert worker.dataset.made == list(range(8 * len(seen)))
+
+
+@pytest.mark.parametrize("kind", ["items", "stream", "unbatched"])
+def test_batches_that_cannot_be_made_in_part_are_never_made_aside(kind: str) -> None:
+    """A data set that makes whole batches, a stream and single samples are watched on what the loop gets."""
+
+    class Items(Squares):
+        def __getitems__(self, index: list[int]) -> list:
+            return [self[item] for item in index]
+
+    fetchers = {
+        "items": lambda: _MapDatasetFetcher(Items(), True, default_collate, False),
+        "stream": lambda: _IterableDatasetFetcher(iter([1, 2] * 400), True, default_collate, False),
+        "unbatched": lambda: _MapDatasetFetcher(Squares(), False, lambda sample: sample, False),
+    }
+    board = Switchboard()
+    instruments = Instruments(board, 0).attach(fetchers[kind]())
+    order = {"mode": "watch", "pass": 1, "samples": 2, "skip": 0, "limit": 0, "limit_bytes": 0, "opened": []}
+    board.write({**order, "wanted": [], "aside": True})
+    for number in range(4):
+        item = instruments.fetch(number if kind == "unbatched" else [number, number + 1])
+        assert not isinstance(item.data, Token)
+
+
+# --- Pinning ----------------------------------------------------------------------------------------------------------
+
+TELEMETRY = Telemetry(4, 1, 1000, 900)
+
+
+@pytest.fixture
+def pinned(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Addresses of tensors in page-locked memory; there is none where no accelerator is, so pinning is a stand-in."""
+    addresses: set[int] = set()
+
+    def pin(self: torch.Tensor, device: object = None) -> torch.Tensor:
+        copy = self.clone()
+        addresses.add(copy.data_ptr())
+        return copy
+
+    plain = torch.empty_like
+
+    def empty_like(like: torch.Tensor, *, pin_memory: bool = False, **more: Any) -> torch.Tensor:
+        found = plain(like, **more)
+        if pin_memory:
+            addresses.add(found.data_ptr())
+        return found
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self, device=None: self.data_ptr() in addresses)
+    monkeypatch.setattr(torch, "empty_like", empty_like)
+    return addresses
+
+
+def test_a_tagged_batch_is_pinned_inside_and_keeps_its_telemetry(pinned: set[int]) -> None:
+    """The loader's pinning thread sees one object; its tensors are pinned at any depth, the rest is as it was."""
+    batch = {"image": torch.rand(2, 3), "more": [torch.ones(4), "a name"], "index": 7}
+    found = pinning.pin_memory(Tagged(batch, TELEMETRY), "cuda")
+    assert isinstance(found, Tagged)
+    assert found.telemetry == TELEMETRY
+    assert found.data["image"].is_pinned()
+    assert found.data["more"][0].is_pinned()
+    assert found.data["more"][1] == "a name"
+    assert torch.equal(found.data["image"], batch["image"])
+    assert not batch["image"].is_pinned()
+
+
+def test_a_batch_with_a_pinning_of_its_own_is_asked_for_it(pinned: set[int]) -> None:
+    """A class of the user's that pins itself does so, as it would without us."""
+
+    class Own:
+        is_done = False
+
+        def pin_memory(self) -> Own:
+            self.is_done = True
+            return self
+
+    assert pinning.pin_memory(Tagged(Own(), TELEMETRY)).data.is_done
+
+
+def test_a_token_passes_the_pinning_thread(pinned: set[int]) -> None:
+    """What stands for a batch has nothing to pin."""
+    assert isinstance(pinning.pin_memory(Tagged(Token(), TELEMETRY), "cuda").data, Token)
+
+
+def test_pinned_batches_are_copied_into_pinned_memory(pinned: set[int]) -> None:
+    """A copy of a cached batch is in the same kind of memory as the batch, or the copy to the device would be slower."""
+    batch = [torch.rand(3, 4).pin_memory(), torch.rand(2)]
+    copy = values.rewrap(batch, engine._duplicate)
+    assert [leaf.is_pinned() for leaf in copy] == [True, False]
+    assert all(torch.equal(one, other) for one, other in zip(batch, copy, strict=True))
+    assert not {leaf.data_ptr() for leaf in batch} & {leaf.data_ptr() for leaf in copy}

@@ -1,0 +1,309 @@
+"""Single rules of judging, from literal recordings: settings that were tried, dropped batches, idle devices, shares."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_judge import MS, make_blocks, make_recording, make_stage, make_start
+from test_payload import IMAGE, LABELS
+
+from unstarve import estimate
+from unstarve.judge import judge
+from unstarve.judge.evidence import Evidence, gain_by_share
+from unstarve.recording import BodyLine, Loader, Recording, Settings
+from unstarve.report import Culprit, Estimate, Report
+
+STARVED = {"none": 80.0, "samples": 22.0, "host": 20.0}
+LOADER = Loader(number=0, name="DataLoader(Toy)", length=1000, batch_size=8, num_workers=2, source="train.py:90")
+
+
+def tried(own: int, trials: dict[Settings, float], periods: dict[str, float] | None = None, **facts) -> Recording:
+    """A recording of a loader with so many workers, in which other settings were tried."""
+    periods = dict(periods or STARVED)
+    names = {f"trial:{settings}": settings for settings in trials}
+    periods |= {f"trial:{settings}": period for settings, period in trials.items()}
+    recording = make_recording(periods, loader=dataclasses.replace(LOADER, num_workers=own), **facts)
+    rungs = tuple(dataclasses.replace(rung, settings=names.get(rung.id)) for rung in recording.rungs)
+    return dataclasses.replace(recording, rungs=rungs)
+
+
+def kinds(report: Report) -> list[str]:
+    return [culprit.kind for culprit in report.verdict.culprits]
+
+
+def blamed(report: Report, kind: str) -> Culprit:
+    return next(culprit for culprit in report.verdict.culprits if culprit.kind == kind)
+
+
+# --- Workers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("own", "number", "period"), [(0, 2, 40), (1, 4, 30), (8, 4, 60)])
+def test_a_trial_of_another_number_of_workers_decides(own: int, number: int, period: float) -> None:
+    """Far too few or too many workers are blamed with the gain that was measured, not a computed one."""
+    culprit = blamed(judge(tried(own, {Settings(num_workers=number): period})), "workers")
+    assert culprit.gain.value == pytest.approx(80 / period, rel=0.02)
+    assert culprit.evidence.startswith("Tried in the loop")
+    assert culprit.name == f"num_workers={own}"
+
+
+@pytest.mark.parametrize(
+    ("own", "number", "period"), [(0, 2, 80), (1, 2, 90), (8, 4, 78)], ids=["same", "slower", "saves little"]
+)
+def test_workers_whose_number_was_tried_in_vain_are_not_blamed(own: int, number: int, period: float) -> None:
+    """What the law expects, which is much, does not count where the trial said otherwise."""
+    assert "workers" not in kinds(judge(with_idle_cores(tried(own, {Settings(num_workers=number): period}))))
+
+
+def with_idle_cores(recording: Recording) -> Recording:
+    """The recording on a machine with so many cores that the throughput law expects a lot of more workers."""
+    blocks = tuple(
+        dataclasses.replace(block, fetches_ns=(60 * MS,) * 8, fetches_cpu_ns=(60 * MS,) * 8)
+        for block in recording.blocks
+    )
+    return dataclasses.replace(recording, blocks=blocks, environment={"cores_available": 8.0})
+
+
+@pytest.mark.parametrize("own", [0, 1])
+def test_too_few_workers_are_blamed_by_computation_where_nothing_was_tried(own: int) -> None:
+    """The throughput law stands in, says so, and its interval is wide."""
+    culprit = blamed(judge(with_idle_cores(tried(own, {}))), "workers")
+    assert "Computed, not tried" in culprit.evidence
+    assert culprit.gain.value == pytest.approx(80 / 20, rel=0.05)
+    assert culprit.gain.high - culprit.gain.low > 1
+
+
+def test_several_workers_are_not_blamed_by_computation() -> None:
+    """Where there are workers enough to share the work, stages are to blame."""
+    stage = make_stage("decode", 10)
+    report = judge(make_recording({**STARVED, "knockout:decode": 25}, stages=(stage,)))
+    assert kinds(report) == ["code"]
+
+
+def test_another_delivery_alone_says_nothing_of_the_number_of_workers() -> None:
+    """A trial of any order with as many workers is no trial of their number."""
+    report = judge(tried(2, {Settings(num_workers=2, in_order=False): 40}))
+    assert "workers" not in kinds(report)
+
+
+# --- Remedies ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_remedy_is_what_was_tried() -> None:
+    """Where a number of workers was tried, no other is advised, and its measured gain stands beside it."""
+    report = judge(tried(0, {Settings(num_workers=6): 30}))
+    remedy = next(item for item in report.remedies if item.id == "workers")
+    assert remedy.patch == "DataLoader(..., num_workers=6, persistent_workers=True)"
+    assert remedy.measured_gain is not None
+    assert remedy.measured_gain.value == pytest.approx(80 / 30, rel=0.02)
+    assert remedy.predicted_gain is None
+    assert remedy.about == "workers"
+
+
+def test_fewer_workers_are_advised_where_fewer_were_tried() -> None:
+    """A loader with too many workers is not told to take as many as there are cores."""
+    report = judge(tried(16, {Settings(num_workers=4): 60}, environment={"cores_available": 8.0}))
+    remedy = next(item for item in report.remedies if item.id == "workers")
+    assert "num_workers=4" in (remedy.patch or "")
+
+
+def test_settings_that_helped_are_a_remedy_without_a_culprit() -> None:
+    """Four workers are not too few, but six were faster: that is worth a word."""
+    report = judge(tried(4, {Settings(num_workers=6): 60}))
+    assert "workers" not in kinds(report)
+    remedy = next(item for item in report.remedies if item.id == "workers")
+    assert remedy.patch == "DataLoader(..., num_workers=6)"
+    assert remedy.about == "loader"
+
+
+def test_of_several_trials_the_best_is_advised() -> None:
+    """Numbers of workers compete; delivery in any order is a remedy of its own."""
+    trials = {
+        Settings(num_workers=3): 70.0, Settings(num_workers=6): 40.0, Settings(num_workers=4): 60.0,
+        Settings(num_workers=2, in_order=False): 50.0,
+    }  # fmt: skip
+    found = {item.id: item.patch for item in judge(tried(2, trials)).remedies}
+    assert found["workers"] == "DataLoader(..., num_workers=6)"
+    assert found["out-of-order"] == "DataLoader(..., in_order=False)"
+
+
+@pytest.mark.parametrize("period", [78, 90])
+def test_settings_that_gained_little_are_no_remedy(period: float) -> None:
+    """Under five percent, or a loss, nothing is advised."""
+    assert "workers" not in {item.id for item in judge(tried(4, {Settings(num_workers=6): period})).remedies}
+
+
+def test_settings_that_no_argument_makes_are_no_remedy() -> None:
+    """Threads of the workers are not an argument of the loader, so there is no call to show."""
+    report = judge(tried(2, {Settings(num_workers=2, worker_threads=1): 40}))
+    assert not [item for item in report.remedies if (item.patch or "").startswith("DataLoader(..., )")]
+    assert "workers" not in {item.id for item in report.remedies}
+
+
+# --- Payload ----------------------------------------------------------------------------------------------------------
+
+WASTEFUL = dataclasses.replace(IMAGE, dtype="float64", min=0, max=255, is_integral=True)
+COPY_BOUND = {"none": 30.2, "samples": 30.1, "host": 30.0, "device": 20.0}
+
+
+def leaner(report: Report) -> list:
+    return [item for item in report.remedies if item.id.startswith("payload:")]
+
+
+def test_a_batch_that_carries_too_much_is_told_where_copying_it_costs() -> None:
+    """Bytes instead of doubles save seven eighths of the copy, with a predicted gain below that of no copy at all."""
+    report = judge(make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=(WASTEFUL, LABELS)))
+    remedy = leaner(report)[0]
+    assert (remedy.id, remedy.about) == ("payload:uint8:batch[0]", "payload")
+    assert "1 MiB of the batch's 1 MiB would become 0.125 MiB" in remedy.advice
+    assert remedy.predicted_gain is not None
+    assert remedy.predicted_gain.value == pytest.approx(30.2 / (30.2 - 7 / 8 * 10), rel=0.03)
+
+
+def test_what_a_batch_carries_does_not_matter_where_moving_it_costs_nothing() -> None:
+    """A loop starved by decoding is not told to send fewer bytes."""
+    stage = make_stage("decode", 10, kind="decode")
+    report = judge(make_recording({**STARVED, "knockout:decode": 25}, stages=(stage,), payload=(WASTEFUL,)))
+    assert kinds(report) == ["decode"]
+    assert not leaner(report)
+
+
+def test_small_savings_are_not_told() -> None:
+    """Less than a twentieth of the batch is not worth a change."""
+    big = dataclasses.replace(IMAGE, bytes=30 * 2**20, storage_bytes=30 * 2**20, path="batch[9]")
+    report = judge(make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=(WASTEFUL, big)))
+    assert not leaner(report)
+
+
+def test_without_a_device_no_gain_is_predicted() -> None:
+    """Where transport from the workers costs, the bytes are told, but there is no copy to compute a gain from."""
+    stage = make_stage("ipc", 0.1, kind="ipc")
+    recording = make_recording({**STARVED, "knockout:ipc": 40}, stages=(stage,), payload=(WASTEFUL,))
+    found = leaner(judge(recording))
+    assert found
+    assert found[0].predicted_gain is None
+
+
+# --- Dropped batches --------------------------------------------------------------------------------------------------
+
+
+def dropping(count: int, seconds: float, periods: dict[str, float] | None = None) -> Report:
+    start = dataclasses.replace(make_start(), dropped=count, dropped_ns=int(seconds * 1e9))
+    loader = dataclasses.replace(LOADER, length=200)
+    return judge(make_recording(periods or {"none": 20.2, "host": 20}, loader=loader, starts=(start,)))
+
+
+def test_batches_made_only_to_be_dropped_are_blamed() -> None:
+    """A resumed run that makes 100 batches to skip them would be shorter by what that took."""
+    report = dropping(100, 8.0)
+    assert report.verdict.bound == "start"
+    culprit = report.verdict.culprits[0]
+    assert culprit.name == "batches made only to be dropped"
+    assert culprit.gain.value == pytest.approx(1 + 8 / (100 * 0.0202), rel=0.02)
+    assert "dropped the first 100 batches" in culprit.evidence
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(5, 8.0), (100, 0.4), (0, 0.0)], ids=["few", "quick", "none"])
+def test_few_or_quickly_dropped_batches_are_no_accusation(count: int, seconds: float) -> None:
+    """Looking at a first batch, or skipping what costs nothing, is nobody's fault."""
+    names = {culprit.name for culprit in dropping(count, seconds).verdict.culprits}
+    assert "batches made only to be dropped" not in names
+
+
+def test_a_starved_loop_that_drops_batches_too_is_starved_first() -> None:
+    """Input that costs a factor of four in every step is worse than a start that costs some steps once."""
+    assert dropping(20, 1.5, {**STARVED, "none": 80}).verdict.bound == "input"
+
+
+# --- An idle device ---------------------------------------------------------------------------------------------------
+
+FED = {"none": 20.1, "host": 20.0, "device": 20.0}
+LOSS = BodyLine(source="train.py:60", text="total += loss.item()", wall_fraction=0.42, cpu_fraction=0.4, syncs=1.0)
+METRIC = BodyLine(source="train.py:62", text="metric(out.cpu())", wall_fraction=0.38, cpu_fraction=0.1, syncs=3.0)
+FORWARD = BodyLine(source="train.py:50", text="out = net(x)", wall_fraction=0.5, cpu_fraction=0.5)
+
+
+def idle(busy: float | None, *lines: BodyLine) -> Report:
+    return judge(make_recording(FED, has_device=True, device_busy=busy, body=lines))
+
+
+def test_a_device_that_idles_between_waits_is_held_back_by_them() -> None:
+    """Of lines that take about as long, the one that waits more often is to blame; fewer waits are advised."""
+    report = idle(0.5, FORWARD, LOSS, METRIC)
+    assert report.verdict.bound == "step"
+    culprit = report.verdict.culprits[0]
+    assert (culprit.kind, culprit.resource, culprit.source) == ("step-host", "device", "train.py:62")
+    assert culprit.gain.value == pytest.approx(2.0)
+    assert "4 times a step, 3 of them here" in culprit.evidence
+    assert report.remedies[0].id == "fewer-waits"
+
+
+def test_a_device_that_idles_without_waits_is_held_back_by_work_of_the_host() -> None:
+    """Then the line that computes most is to blame, and a leaner body is advised."""
+    report = idle(0.4, dataclasses.replace(LOSS, syncs=0.02), FORWARD)
+    culprit = report.verdict.culprits[0]
+    assert (culprit.resource, culprit.source) == ("cpu", "train.py:50")
+    assert culprit.gain.value == pytest.approx(2.5)
+    assert report.remedies[0].id == "leaner-body"
+
+
+@pytest.mark.parametrize("lines", [(LOSS, METRIC), ()], ids=["busy", "nothing seen"])
+def test_a_busy_device_is_held_back_by_nobody(lines: tuple[BodyLine, ...]) -> None:
+    """A device that computes nearly all the time is the limit, whatever waits for it."""
+    assert idle(0.93, *lines).verdict.culprits == ()
+    assert idle(0.4).verdict.culprits == ()
+
+
+def test_what_the_device_tells_goes_before_what_the_thread_seems_to_do() -> None:
+    """A thread that waits for CUDA spins: by its CPU time the same loop would be called host-bound."""
+    assert idle(0.95, dataclasses.replace(FORWARD, cpu_fraction=0.9)).verdict.culprits == ()
+
+
+# --- Shares and doubts ------------------------------------------------------------------------------------------------
+
+
+@given(wall=st.floats(0, 50), others=st.floats(0, 50), most=st.floats(0.5, 20), spread=st.floats(1, 2))
+def test_a_gain_by_share_is_an_interval_below_the_most(wall: float, others: float, most: float, spread: float) -> None:
+    """It is at least nothing, at most what no input at all would gain, and lies within its interval."""
+    stage, other = make_stage("a", wall), make_stage("b", others)
+    recording = make_recording(STARVED, stages=(stage, other))
+    evidence = Evidence(
+        recording=recording, blocks=recording.blocks, rates=estimate.rates(recording.blocks), ceiling_id="host",
+        threshold=0.05,
+    )  # fmt: skip
+    limit = Estimate(value=most, low=most / spread, high=most * spread)
+    gain = gain_by_share(evidence, stage, limit)
+    assert 1 <= gain.low <= gain.value <= gain.high
+    assert gain.value <= max(1, most)
+    assert gain.high <= max(1, limit.high)
+
+
+def test_half_of_the_time_doubles_the_speed_at_best() -> None:
+    """The gain of a stage with half of a sample's time is two, where nothing else limits it."""
+    recording = make_recording(STARVED, stages=(make_stage("a", 5), make_stage("b", 5)))
+    evidence = Evidence(recording=recording, blocks=(), rates={}, ceiling_id="host", threshold=0.05)
+    gain = gain_by_share(evidence, recording.stages[0], Estimate(value=9, low=8, high=10))
+    assert gain.value == pytest.approx(2)
+    assert gain.low == pytest.approx(1.7)
+
+
+def test_where_no_removal_is_beyond_doubt_the_likeliest_is_named() -> None:
+    """Too few rounds to be sure of any stage still tell which gained most; no other is named beside it."""
+    stages = (make_stage("decode", 10, kind="decode"), make_stage("crop", 9, kind="transform"))
+    recording = make_recording({**STARVED, "knockout:decode": 40, "knockout:crop": 50}, stages=stages)
+    noisy = make_blocks({"knockout:decode": 40, "knockout:crop": 50}, body_ms=20, jitter=1.5)
+    kept = tuple(block for block in recording.blocks if not block.rung.startswith("knockout:"))
+    report = judge(dataclasses.replace(recording, blocks=kept + noisy))
+    assert report.verdict.bound == "input"
+    assert [culprit.stage for culprit in report.verdict.culprits] == ["decode"]
+    assert report.verdict.culprits[0].gain.low <= 1 < report.verdict.culprits[0].gain.value
+
+
+def test_a_rung_with_settings_is_no_rung_of_the_ladder() -> None:
+    """Trials stand beside it, so that the bars of the ladder are those of what was cached."""
+    report = judge(tried(0, {Settings(num_workers=6): 30}))
+    ranks = [rung.id for rung in report.rungs]
+    assert ranks.index("none") < ranks.index("trial:6 workers")
