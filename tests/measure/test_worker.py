@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,7 +12,21 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 
 from unstarve.measure import engine, values
 from unstarve.measure.switchboard import Switchboard
-from unstarve.measure.worker import Instruments, Tagged, Telemetry, Token
+from unstarve.measure.worker import TAG, Instruments, Telemetry, Token, untagged
+
+
+class Sent(NamedTuple):
+    """What a worker sent."""
+
+    data: Any
+    telemetry: Telemetry
+
+
+def sent(item: Any) -> Sent:
+    """What a worker sent, on its arrival in the loop."""
+    data, telemetry = untagged(item)
+    assert telemetry is not None, data
+    return Sent(data, telemetry)
 
 
 class Squares(Dataset):
@@ -59,14 +73,18 @@ class Worker:
             **{"pass": number},
         )  # fmt: skip
 
-    def fetch(self, size: int = 8) -> Tagged:
+    def fetch(self, size: int = 8) -> Sent:
         """What the worker sends for the next indices."""
+        return sent(self.raw(size))
+
+    def raw(self, size: int = 8) -> Any:
+        """The same as it leaves the worker."""
         index = list(range(self._next, self._next + size))
         self._next += size
         return self._instruments.fetch(index)
 
 
-def until_findings(worker: Worker, most: int = 50) -> list[Tagged]:
+def until_findings(worker: Worker, most: int = 50) -> list[Sent]:
     seen = []
     while len(seen) < most:
         seen.append(worker.fetch())
@@ -76,13 +94,14 @@ def until_findings(worker: Worker, most: int = 50) -> list[Tagged]:
 
 
 def test_watching_aside_makes_no_more_samples_than_it_watches() -> None:
-    """Of a batch of eight that nobody gets, two samples are made; a token stands for it."""
+    """Of a batch of eight that nobody gets, the two samples to watch are made, after two that the way is scouted on; a
+    token stands for it."""
     worker = Worker(Squares())
     worker.watch(samples=2)
     seen = until_findings(worker)
     assert len(seen) == 1
     assert isinstance(seen[0].data, Token)
-    assert len(worker.dataset.made) == 2
+    assert len(worker.dataset.made) == 4
     found = seen[0].telemetry.findings
     assert found is not None
     assert len(found.sample_wall_ns) == 2
@@ -165,7 +184,7 @@ def test_a_broken_sample_is_the_users_own_error_aside_too() -> None:
     worker = Worker(Squares(broken=1))
     worker.watch(samples=4)
     with pytest.raises(KeyError, match="sample 1"):
-        worker.fetch().reraise()
+        worker.raw().reraise()
 
 
 def test_watching_without_aside_gives_the_loop_every_batch() -> None:
@@ -195,7 +214,7 @@ def test_batches_that_cannot_be_made_in_part_are_never_made_aside(kind: str) -> 
     order = {"mode": "watch", "pass": 1, "samples": 2, "skip": 0, "limit": 0, "limit_bytes": 0, "opened": []}
     board.write({**order, "wanted": [], "aside": True})
     for number in range(4):
-        item = instruments.fetch(number if kind == "unbatched" else [number, number + 1])
+        item = sent(instruments.fetch(number if kind == "unbatched" else [number, number + 1]))
         assert not isinstance(item.data, Token)
 
 
@@ -228,11 +247,15 @@ def pinned(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return addresses
 
 
+def through_pinning(batch: Any) -> Sent:
+    """What a worker sent, as it leaves the loader's pinning thread."""
+    return sent(pinning.pin_memory((TAG, batch, tuple(TELEMETRY)), "cuda"))
+
+
 def test_a_tagged_batch_is_pinned_inside_and_keeps_its_telemetry(pinned: set[int]) -> None:
-    """The loader's pinning thread sees one object; its tensors are pinned at any depth, the rest is as it was."""
+    """The loader's pinning thread pins the batch's tensors at any depth; the rest is as it was."""
     batch = {"image": torch.rand(2, 3), "more": [torch.ones(4), "a name"], "index": 7}
-    found = pinning.pin_memory(Tagged(batch, TELEMETRY), "cuda")
-    assert isinstance(found, Tagged)
+    found = through_pinning(batch)
     assert found.telemetry == TELEMETRY
     assert found.data["image"].is_pinned()
     assert found.data["more"][0].is_pinned()
@@ -251,12 +274,20 @@ def test_a_batch_with_a_pinning_of_its_own_is_asked_for_it(pinned: set[int]) -> 
             self.is_done = True
             return self
 
-    assert pinning.pin_memory(Tagged(Own(), TELEMETRY)).data.is_done
+    assert through_pinning(Own()).data.is_done
 
 
 def test_a_token_passes_the_pinning_thread(pinned: set[int]) -> None:
     """What stands for a batch has nothing to pin."""
-    assert isinstance(pinning.pin_memory(Tagged(Token(), TELEMETRY), "cuda").data, Token)
+    assert isinstance(through_pinning(Token()).data, Token)
+
+
+@pytest.mark.parametrize("batch", [(1, 2, 3), ["a", "b", "c"], (torch.zeros(2), 1, 2), None])
+def test_a_batch_of_three_is_not_taken_for_a_tagged_one(batch: Any) -> None:
+    """What carries no tag of ours reaches the loop as it is."""
+    found, telemetry = untagged(batch)
+    assert found is batch
+    assert telemetry is None
 
 
 def test_pinned_batches_are_copied_into_pinned_memory(pinned: set[int]) -> None:

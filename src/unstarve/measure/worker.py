@@ -477,7 +477,8 @@ class _Watch:
         if self._root.function is None:
             return self._timed(make)
         if not self._scout.is_done:
-            self._seen += self._scout.is_new  # the first sample pays for opening files and the like, watched or not
+            if self._seen < self._skip:  # the first sample pays for opening files and the like, watched or not
+                self._seen += self._scout.is_new
             return self._scout.follow(make)
         return self._timed(lambda: self._observed(dataset, index, make))
 
