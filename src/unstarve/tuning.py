@@ -227,8 +227,11 @@ def _doubts(
             "speed changed meanwhile."
         )
         found.append(Caveat(id="evidence-disagrees", sentence=sentence))
-    if gain is not None and _rounds(recording, FINAL) < 3:
-        sentence = f"The winner was compared in {_rounds(recording, FINAL)} rounds only; a larger --budget tells more."
+    rounds = _rounds(recording, FINAL)
+    if gain is not None and rounds < 3:
+        sentence = (
+            f"The winner was compared in {rounds} round{'s' if rounds != 1 else ''} only; a larger --budget tells more."
+        )
         found.append(Caveat(id="few-rounds", sentence=sentence))
     return tuple(found)
 
