@@ -23,6 +23,9 @@ ROUNDS = (2, 2, 1, 6)
 NARROW = 0.08
 """Width of the winner's interval, as a share of its gain, that is narrow enough."""
 
+ORDER = 1.07
+"""What delivery in any order must gain before it counts: the run can no longer be repeated exactly."""
+
 CLOSE = 0.03
 """Settings within this of the best count as equally good; then the cheaper ones are preferred."""
 
@@ -142,7 +145,8 @@ class _Tuner:
         for rung in self._lab.planned:
             gain = estimate.contrast(self._lab.blocks, rung.id, NONE.id) if rung.settings is not None else None
             if gain is not None and rung.settings is not None and rung.id != FINAL:
-                found[rung.settings] = gain.value
+                costs_order = self._own.in_order and not rung.settings.in_order
+                found[rung.settings] = gain.value / (ORDER if costs_order else 1.0)
         return found
 
     def _best(self, candidates: Sequence[Settings]) -> Settings:
