@@ -72,8 +72,10 @@ def _precedence(evidence: Evidence, culprit: Culprit) -> float:
     first: the other only tips something."""
     if culprit.kind == "scheduling":
         return 3.0
+    if culprit.stage.startswith("trial:"):
+        return 2.0  # tried and proven: no stage is to blame for what a wrong setting makes of it
     if culprit.kind in ("workers", "cpu"):
-        return 1.12
+        return 1.2
     stage = find_stage(evidence.recording.stages, culprit.stage)
     return 1 + SHARE_WEIGHT * share_of(evidence, stage) if stage is not None and stage.wall_ns else 1.0
 
@@ -308,17 +310,14 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
     single worker makes many at once and then none."""
     workers = evidence.loader.num_workers
     fetches = sorted(fetch for block in evidence.of("none") for fetch in block.fetches_ns)
-    if workers < 1 or len(fetches) < max(16, 4 * workers) or evidence.wait_fraction("none") < 0.15:
-        return []
-    middle, slowest = fetches[len(fetches) // 2], fetches[-1]
-    tail = sum(fetches[-max(1, len(fetches) // 10) :]) / max(1, sum(fetches))
     span = sum(block.end_ns - block.start_ns for block in evidence.of("none"))
+    if workers < 1 or len(fetches) < 8:
+        return []
     busy = sum(fetches) / workers / span
-    step_ns = 1e9 / evidence.rates[evidence.ceiling_id].value
-    if slowest < 4 * middle or tail < 0.4 or busy > 0.85 or estimate.mean(fetches) / workers > 1.15 * step_ns:
-        return []  # in the last case the workers are too slow in any order
     tried = next((gain for settings, gain in evidence.trials() if not settings.in_order), None)
-    if tried is not None and tried.low <= 1.0:
+    if tried is None and not _is_stalled(evidence, fetches, busy):
+        return []
+    if tried is not None and tried.low <= 1 + evidence.threshold:
         return []  # letting ready batches overtake was tried, and was not shown to help
     value = min(headroom_of(evidence).value, 1 / max(0.1, busy))
     gain = tried or Estimate(value=value, low=1 + (value - 1) * 0.5, high=1 + (value - 1) * 1.2)
@@ -333,11 +332,22 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
             gain=gain,
             evidence=(
                 f"Workers are busy only {busy:.0%} of the time while the loop waits; a usual batch takes "
-                f"{middle / 1e6:.3g} ms, the slowest {slowest / 1e6:.0f} ms, and a tenth of them takes {tail:.0%} of the "
-                f"time (n={len(fetches)}).{how}"
+                f"{fetches[len(fetches) // 2] / 1e6:.3g} ms, the slowest {fetches[-1] / 1e6:.0f} ms "
+                f"(n={len(fetches)}).{how}"
             ),
         )
     ]
+
+
+def _is_stalled(evidence: Evidence, fetches: Sequence[int], busy: float) -> bool:
+    """Whether a few slow batches take most of the time, though the workers would be quick enough in another order."""
+    workers = evidence.loader.num_workers
+    if len(fetches) < max(16, 4 * workers) or evidence.wait_fraction("none") < 0.15:
+        return False
+    tail = sum(fetches[-max(1, len(fetches) // 10) :]) / max(1, sum(fetches))
+    step_ns = 1e9 / evidence.rates[evidence.ceiling_id].value
+    is_uneven = fetches[-1] >= 4 * fetches[len(fetches) // 2] and tail >= 0.4
+    return is_uneven and busy <= 0.85 and estimate.mean(fetches) / workers <= 1.15 * step_ns
 
 
 def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
