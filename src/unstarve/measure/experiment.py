@@ -454,10 +454,7 @@ class Experiment:
 
     def _rounds(self) -> Program:
         for number in range(self._options.max_rounds):
-            names = list(self._rungs)
-            self._random.shuffle(names)
-            if number == 0:  # what a verdict cannot do without comes first, in case the budget ends here
-                names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+            names = self._names_of_round(number)
             for name in names:
                 if self._is_out_of_time(number):
                     return
@@ -467,6 +464,21 @@ class Experiment:
             self._refine(number)
             if self._is_decided(number):
                 return
+
+    def _names_of_round(self, number: int) -> list[str]:
+        """The rungs of a round, in random order within what matters more and what matters less.
+
+        The budget may end in any round. What a verdict cannot do without comes first in the first round; in later ones
+        what convicts (knock-outs, trials, and both ends of the ladder) comes before what only illustrates, which is left
+        out of every other round.
+        """
+        names = list(self._rungs)
+        self._random.shuffle(names)
+        if number == 0:
+            return sorted(names, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+        weighty = [name for name in names if name in _FIRST or name.startswith(("knockout:", "trial:"))]
+        others = [name for name in names if name not in weighty]
+        return weighty + (others if number % 2 or self._options.full else [])
 
     def _sample_body(self) -> Program:
         """See which lines of the loop body take its time and wait for the device, over unmeasured steps from cache."""
@@ -598,7 +610,7 @@ class Experiment:
 
     def _has_slow_batches(self) -> bool:
         fetches = sorted(fetch for block in self._blocks if block.rung == NONE.id for fetch in block.fetches_ns)
-        return len(fetches) >= 4 and fetches[-1] > 3 * fetches[len(fetches) // 2]
+        return len(fetches) >= 4 and fetches[-1] > 3 * fetches[len(fetches) // 4]
 
     def _collate_share(self) -> float:
         sizes = max((findings.batch_size for findings in self._findings), default=1) or 1
