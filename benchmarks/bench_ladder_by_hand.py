@@ -32,7 +32,8 @@ from unstarve import estimate, simulate
 from unstarve.demo import journey, toy
 from unstarve.errors import Finished
 from unstarve.measure import experiment
-from unstarve.measure.engine import HOST_BATCHES, Engine
+from unstarve.measure.bench import HOST_BATCHES
+from unstarve.measure.engine import Engine
 from unstarve.measure.experiment import Options
 
 POOL = 16

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, default_collate
 from torch.utils.data._utils import pin_memory as pinning
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
-from unstarve.measure import engine, values
+from unstarve.measure import values
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import TAG, Instruments, Telemetry, Token, untagged
 
@@ -293,7 +293,7 @@ def test_a_batch_of_three_is_not_taken_for_a_tagged_one(batch: Any) -> None:
 def test_pinned_batches_are_copied_into_pinned_memory(pinned: set[int]) -> None:
     """A copy of a cached batch is in the same kind of memory as the batch, or the copy to the device would be slower."""
     batch = [torch.rand(3, 4).pin_memory(), torch.rand(2)]
-    copy = values.rewrap(batch, engine._duplicate)
+    copy = values.rewrap(batch, values.duplicate)
     assert [leaf.is_pinned() for leaf in copy] == [True, False]
     assert all(torch.equal(one, other) for one, other in zip(batch, copy, strict=True))
     assert not {leaf.data_ptr() for leaf in batch} & {leaf.data_ptr() for leaf in copy}

@@ -6,32 +6,29 @@ All loaders of a script are clocked. The first that looks like the training load
 
 from __future__ import annotations
 
-import inspect
 import os
 import statistics
-import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from unstarve import errors, simulate
-from unstarve.measure import cuda, device, environment, experiment, payload, values
-from unstarve.measure.body import BodySampler
+from unstarve.measure import device, environment, experiment, payload, values
+from unstarve.measure.bench import LoopBench
+from unstarve.measure.describe import calling_place, describe_loader
 from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length, has_workers_of_ours
 from unstarve.measure.payload import UseWatch
-from unstarve.measure.runtime import is_library
+from unstarve.measure.session import Pending, Session
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
 from unstarve.payload import Field
 from unstarve.recording import Block, BodyLine, Loader, Note, Recording, Rung, Settings, Stage, Start
-from unstarve.script import is_package_file
 
 TARGET_AFTER = 2
 """Batches with gradients enabled after which a loader is taken for the training loader."""
@@ -42,38 +39,12 @@ TARGET_AFTER_WITHOUT_GRADIENTS = 100
 USED_NS = 30_000
 """A loop that asks for the next batch sooner has done nothing with this one: it drops batches, as a resumed run may."""
 
-DROP_PATIENCE_NS = 3_000_000_000
-"""A loop that has only dropped batches for so long is taken as it is, where the length of an epoch is not known."""
-
-DROP_SHARE = 1 / 3
-"""A loop that has only dropped batches for so much of an epoch is taken as it is: it may be there to time the loader."""
 
 ANEW_STARTS = 12
 """Iterators with one batch each after which a loop is known to make a new one for every step."""
 
 LENT_BATCHES = 24
 """First batches of the target that are looked at again after their step: does the loop write into them?"""
-
-MOST_WORKERS = 64
-"""Worker processes that are tried at most."""
-
-AHEAD = 5
-"""Batches that a worker may have ready or in the making, with the largest prefetch factor that is tried."""
-
-HOST_BATCHES = 4
-"""Batches kept on the host and on the device: more than one, since shapes and values vary."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A batch that was handed out and whose step has not ended."""
-
-    delivered_ns: int
-    wait_ns: int
-    telemetry: Telemetry | None
-    is_whole: bool = True
-    has_gradients: bool = True
-    lent: tuple[Any, Any] | None = None
 
 
 class Watched:
@@ -105,65 +76,6 @@ class Watched:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._session.inner_iterator(), name)
-
-
-class Session:
-    """One loader of the script, with its workers and its account."""
-
-    def __init__(self, loader: Any, facts: Loader, length: int | None) -> None:
-        self.loader = loader
-        self.facts = facts
-        self.length = length
-        self.boards: dict[Settings | None, Switchboard] = {}
-        self.fleet: Fleet | None = None
-        self.ordered: Fleet | None = None
-        """The workers that got the last order; others make no batch under its generation."""
-        self.resting: dict[Settings | None, Fleet] = {}
-        self.refused: set[Settings | None] = set()
-        self.fleets_made = 0
-        self.make_iterator: Callable[[Any], Any] = iter
-        self.iterator: Iterator[Any] | None = None
-        self.current: Watched | None = None
-        self.starts: list[Start] = []
-        self.created_ns = 0
-        self.ended_ns = 0
-        """When the present iterator ended; 0 while it has not."""
-        self.construct_ns = 0
-        self.first_wait_ns = -1
-        self.wait_ns = 0
-        self.delivered = 0
-        self.is_natural = True
-        self.has_started = True
-        """Whether workers started for the present iterator as they would have without us."""
-        self.with_gradients = 0
-        self.used = 0
-        """Batches that the loop did something with."""
-        self.dropped = 0
-        """Batches of this iterator that it dropped before the first that it used."""
-        self.dropped_ns = 0
-        self.total = 0
-        self.pending: _Pending | None = None
-        self.epochs = 0
-
-    def only_drops(self) -> bool:
-        """Whether the loop has dropped batches for so long that it will not do anything else."""
-        if self.length is None:
-            return self.dropped_ns > DROP_PATIENCE_NS
-        return self.dropped > DROP_SHARE * self.length
-
-    def sampler_ns(self) -> int:
-        """Time that the sampler took before its first index in the present epoch."""
-        return self.fleet.sampler.start_ns if self.fleet is not None and self.fleet.sampler is not None else 0
-
-    def has_begun_epoch(self) -> bool:
-        """Whether the sampler began an epoch since this was asked last; that may take long, and belongs to the start."""
-        epochs = self.fleet.sampler.epochs if self.fleet is not None and self.fleet.sampler is not None else 0
-        has_begun, self.epochs = epochs != self.epochs, epochs
-        return has_begun
-
-    def inner_iterator(self) -> Any:
-        """The loader's own iterator."""
-        return self.fleet.iterator if self.fleet is not None else self.iterator
 
 
 class Engine:
@@ -221,12 +133,12 @@ class Engine:
         self._rungs: tuple[Rung, ...] = ()
         self._stages: tuple[Stage, ...] = ()
         self._notes: dict[str, Note] = {}
-        self._host: list[Any] = []
+        self.host: list[Any] = []
         self._on_device: list[Any] = []
         self._next_cached = 0
         self._copies_cached = False
         self._cached_out: tuple[Any, tuple[int, ...]] | None = None
-        self._device: device.Device | None = None
+        self.device: device.Device | None = None
         self._last_generation = 0
         self._given: Give | None = None
         self._made: dict[int, str] = {}
@@ -242,7 +154,7 @@ class Engine:
 
     def remember(self, loader: Any) -> None:
         """Note where the script makes this loader."""
-        place = _caller()
+        place = calling_place()
         if place is not None and os.getpid() == self._pid:
             self._made[id(loader)] = place
 
@@ -294,7 +206,7 @@ class Engine:
             found = self._made_again(loader)
         if found is None:
             length = epoch_length(loader) if isinstance(loader, DataLoader) else None
-            facts = _describe(loader, len(self.loaders), length, self._made.get(id(loader)))
+            facts = describe_loader(loader, len(self.loaders), length, self._made.get(id(loader)))
             found = Session(loader, facts, length)
             self._sessions[id(loader)] = found
         return found
@@ -489,7 +401,7 @@ class Engine:
     def _provide(self, session: Session, give: Give) -> tuple[Any, Telemetry | None]:
         self.serving = give.source
         if give.source == "host":
-            return self._serve_cached(self._host), None
+            return self._serve_cached(self.host), None
         if give.source == "device":
             return self._serve_cached(self._on_device), None
         while True:
@@ -499,7 +411,7 @@ class Engine:
             if not is_stale or fleet is None or fleet is not session.ordered or not fleet.is_endless:
                 break
         if isinstance(batch, Token):
-            batch = self._serve_cached(self._host) if self._host else self._pull(session)[0]
+            batch = self._serve_cached(self.host) if self.host else self._pull(session)[0]
         return batch, telemetry
 
     def _pull(self, session: Session) -> tuple[Any, Telemetry | None]:
@@ -540,7 +452,7 @@ class Engine:
         session.total += 1
         is_whole = session.delivered > 1 and not self._is_disturbed and not session.has_begun_epoch()
         has_gradients = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        session.pending = _Pending(delivered, wait, telemetry, is_whole, has_gradients)
+        session.pending = Pending(delivered, wait, telemetry, is_whole, has_gradients)
 
     def _end_step(self, session: Session, now: int) -> Step | None:
         pending, session.pending = session.pending, None
@@ -553,7 +465,7 @@ class Engine:
             pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
         )
 
-    def _note_use(self, session: Session, pending: _Pending, body_ns: int, now: int) -> None:
+    def _note_use(self, session: Session, pending: Pending, body_ns: int, now: int) -> None:
         if body_ns >= USED_NS:
             session.used += 1
             session.with_gradients += pending.has_gradients
@@ -561,7 +473,7 @@ class Engine:
             session.dropped += 1
             session.dropped_ns = now - session.created_ns
 
-    def _is_undisturbed(self, session: Session, pending: _Pending) -> bool:
+    def _is_undisturbed(self, session: Session, pending: Pending) -> bool:
         return len(self._sessions) == 1 or all(
             other is session or other.pending is None or other.pending.delivered_ns < pending.delivered_ns
             for other in self._sessions.values()
@@ -600,7 +512,7 @@ class Engine:
             self.target = session
             if session.fleet is not None and not self.options.only_baseline:
                 session.fleet.repeat()
-            self._program = self._make_program(_Bench(self, session), self.options)
+            self._program = self._make_program(LoopBench(self, session), self.options)
         return wanted
 
     def _finish(self) -> None:
@@ -627,23 +539,23 @@ class Engine:
             is_endless = session.fleet is not None and session.fleet.is_endless
             while is_endless and telemetry is not None and telemetry.generation != generation:
                 batch, telemetry = self._pull(session)
-            self._host.append(batch)
+            self.host.append(batch)
             total += values.size_bytes(batch)
             if total > limit:
-                self.note(Note(id="pool-small", sentence=f"Only {len(self._host)} batches fit into the cache."))
+                self.note(Note(id="pool-small", sentence=f"Only {len(self.host)} batches fit into the cache."))
                 break
             if session.fleet is None or not session.fleet.is_endless:
                 break
-        self._device = device.current()
-        if self._device is not None:
-            self._on_device = [self._device.put(batch) for batch in self._host]
-        return len(self._host)
+        self.device = device.current()
+        if self.device is not None:
+            self._on_device = [self.device.put(batch) for batch in self.host]
+        return len(self.host)
 
     def _serve_cached(self, pool: list[Any]) -> Any:
         item = pool[self._next_cached % len(pool)]
         self._next_cached += 1
         if self._copies_cached:
-            return values.rewrap(item, _duplicate)
+            return values.rewrap(item, values.duplicate)
         self._cached_out = (item, values.versions(item))
         return values.rewrap(item, lambda leaf: leaf)
 
@@ -653,7 +565,7 @@ class Engine:
             return None
         return batch, values.fingerprint(batch)
 
-    def _check_lent(self, pending: _Pending) -> None:
+    def _check_lent(self, pending: Pending) -> None:
         """Copy cached batches before use if the loop wrote into a batch that it was handed."""
         if pending.lent is not None:
             batch, mark = pending.lent
@@ -664,7 +576,7 @@ class Engine:
             self._cached_out = None
             if values.versions(item) != versions:
                 self._start_copying()
-                for pool in (self._host, self._on_device):  # the item is spoilt
+                for pool in (self.host, self._on_device):  # the item is spoilt
                     if len(pool) > 1:
                         pool[:] = [other for other in pool if other is not item]
 
@@ -683,7 +595,7 @@ class Engine:
         seen = [read for read in self._reads if read is not None]
         is_known = bool(seen) and len(seen) == len(self._reads)
         try:
-            self._payload = payload.audit(self._host, set().union(*seen) if is_known else None)
+            self._payload = payload.audit(self.host, set().union(*seen) if is_known else None)
         except Exception as error:  # an audit that fails must not cost the diagnosis
             self.note(Note(id="audit-failed", sentence=f"What batches carry was not audited: {error}."))
 
@@ -751,9 +663,9 @@ class Engine:
             steps_total=self.steps_total,
             span_ns=now - self._began_ns,
             loop_ns=now - self._loop_began_ns if self._loop_began_ns else 0,
-            has_device=self._device is not None,
+            has_device=self.device is not None,
             notes=tuple(self._notes.values()),
-            environment=environment.describe(self._device.name if self._device is not None else None),
+            environment=environment.describe(self.device.name if self.device is not None else None),
         )
 
     def _natural_period_ns(self) -> int:
@@ -798,7 +710,7 @@ class Engine:
         self._end_use_watch()
         for session in self._sessions.values():
             self._end_fleets(session)
-        self._host, self._on_device = [], []
+        self.host, self._on_device = [], []
 
     def _end_fleets(self, session: Session) -> None:
         for fleet in (session.fleet, *session.resting.values()):
@@ -806,182 +718,6 @@ class Engine:
                 fleet.close()
         session.fleet = None
         session.resting.clear()
-
-
-class _Bench:
-    """What the experiment works on: the engine, as far as it concerns the target."""
-
-    def __init__(self, engine: Engine, session: Session) -> None:
-        self._engine = engine
-        self._session = session
-        self.settings = session.facts.settings
-        self.has_fleet = session.fleet is not None
-        self.epoch_length = session.length
-        self.pool_bytes = environment.memory_bytes() // 12 // max(1, session.facts.num_workers)
-        collate = getattr(session.loader, "collate_fn", None)
-        self.collate_name, self.collate_source = _describe_function(collate)
-        self.threads = torch.get_num_threads()
-        self.dataset_name = type(getattr(session.loader, "dataset", None)).__name__
-        self.clock_ns = engine.clock_ns
-        self.rungs = engine.set_rungs
-        self.stages = engine.set_stages
-        self.note = engine.note
-        self.natural = engine.note_natural
-        self.body = engine.set_body
-        self.device_busy = engine.set_device_busy
-        self.watch_use = engine.watch_use
-        self.audit = engine.audit
-        self.worker_environment = engine.set_worker_environment
-        self.cores = environment.cores_available()
-        self.can_reorder = hasattr(session.loader, "in_order")
-        self.can_pin = torch.cuda.is_available()
-        self.machine_cores = environment.machine_cores()
-        self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        self.body_sampler = BodySampler
-        self.block = engine.add_block
-        self.progress = engine.progress
-
-    @property
-    def workers(self) -> int:
-        """Worker processes that make the batches at present."""
-        return self._session.fleet.workers if self._session.fleet is not None else self._session.facts.num_workers
-
-    @property
-    def fleet(self) -> int:
-        """Number of the present workers; it changes when others take their place."""
-        return self._session.fleet.number if self._session.fleet is not None else 0
-
-    @property
-    def has_device(self) -> bool:
-        """Whether there is an accelerator in use."""
-        return self._engine._device is not None
-
-    @property
-    def has_batches(self) -> bool:
-        """Whether batches could be kept."""
-        return bool(self._engine._host)
-
-    def cpu_ns(self) -> int:
-        """CPU time of the thread that runs the loop."""
-        return time.thread_time_ns()
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        if self._engine._device is not None:
-            self._engine._device.synchronize()
-
-    def issue(self, order: dict[str, Any]) -> int:
-        """Publish an order to the workers."""
-        self._session.ordered = fleet = self._session.fleet
-        return fleet.issue(order) if fleet is not None else 0
-
-    def use(self, settings: Settings | None) -> bool:
-        """Let batches come from workers with these settings, None for the script's own; whether that can be had."""
-        return self._engine.use(self._session, settings)
-
-    @property
-    def start_s(self) -> float:
-        """What it took to make the last iterator, the workers included."""
-        return self._session.construct_ns / 1e9
-
-    @property
-    def most_workers(self) -> int:
-        """Worker processes that may be tried: cores and memory for the batches that they have ready are limited."""
-        batch = max((values.size_bytes(batch) for batch in self._engine._host), default=1)
-        room = environment.shared_memory_bytes() // (2 * AHEAD * max(1, batch))
-        return int(max(self.settings.num_workers, min(MOST_WORKERS, 4 * self.cores, room)))
-
-    def dismiss(self, settings: Settings) -> None:
-        """End workers that were only tried."""
-        self._engine.dismiss(self._session, settings)
-
-    def sync_watch(self) -> cuda.SyncWatch | None:
-        """What counts the loop's waits for the device, where there is such a thing."""
-        return cuda.SyncWatch() if cuda.is_in_use() else None
-
-    def device_profile(self) -> cuda.DeviceProfile | None:
-        """What records when the device computes, where there is such a thing and nobody else is recording."""
-        return cuda.DeviceProfile() if cuda.is_in_use() and not cuda.is_profiled() else None
-
-    def limit_threads(self, count: int | None) -> None:
-        """Let torch compute on so many threads in this process; None for as many as the script chose."""
-        wanted = count or self.threads
-        if torch.get_num_threads() != wanted:
-            torch.set_num_threads(wanted)
-
-    def collect_batches(self, *, fewest: bool) -> int:
-        """Keep some batches on the host and the device; only as many as arrive together if `fewest`."""
-        count = min(HOST_BATCHES, max(2, self.workers)) if fewest else HOST_BATCHES
-        return self._engine.collect_batches(self._session, count)
-
-
-def _duplicate(leaf: Any) -> Any:
-    """A copy of one tensor, in the same kind of memory, or of another leaf."""
-    if not isinstance(leaf, torch.Tensor):
-        return values.snapshot(leaf)
-    if leaf.is_pinned():
-        return torch.empty_like(leaf, pin_memory=True).copy_(leaf)
-    return leaf.clone()
-
-
-def _describe(loader: Any, number: int, length: int | None, made: str | None) -> Loader:
-    source = made or _caller()
-    if not isinstance(loader, DataLoader):
-        return Loader(number=number, name=type(loader).__name__, kind="other", source=source)
-    dataset = loader.dataset
-    context = loader.multiprocessing_context
-    method = context.get_start_method() if context is not None else torch.multiprocessing.get_start_method()
-    sampler, sampler_source = _describe_sampler(loader)
-    return Loader(
-        number=number,
-        name=f"{type(loader).__name__}({type(dataset).__name__})",
-        length=length,
-        batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
-        num_workers=loader.num_workers,
-        prefetch_factor=loader.prefetch_factor or 2,
-        persistent_workers=loader.persistent_workers,
-        pin_memory=loader.pin_memory,
-        start_method=method,
-        in_order=getattr(loader, "in_order", True),
-        source=source,
-        sampler=sampler,
-        sampler_source=sampler_source,
-        kind="iterable" if isinstance(dataset, IterableDataset) else "map",
-    )
-
-
-def _describe_sampler(loader: Any) -> tuple[str | None, str | None]:
-    """Class and place of the sampler, if it is the user's: the batch sampler, or what a plain one draws from."""
-    for sampler in (loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None), loader.sampler):
-        code = getattr(getattr(type(sampler), "__iter__", None), "__code__", None)
-        if code is not None and not is_library(code.co_filename):
-            return type(sampler).__name__, f"{code.co_filename}:{code.co_firstlineno}"
-    return None, None
-
-
-def _caller() -> str | None:
-    """`file:line` of the innermost frame of the user's; of one outside torch where all are a library's."""
-    frame = sys._getframe(1)
-    torch_path = os.path.dirname(torch.__file__)
-    outside = None
-    while frame is not None:
-        filename = frame.f_code.co_filename
-        if not is_package_file(filename) and not filename.startswith(torch_path):
-            outside = outside or f"{filename}:{frame.f_lineno}"
-            if not is_library(filename):
-                return f"{filename}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return outside
-
-
-def _describe_function(function: Any) -> tuple[str, str | None]:
-    name = getattr(function, "__name__", type(function).__name__)
-    inner = inspect.unwrap(function) if callable(function) else function
-    called = getattr(type(inner), "__call__", None)  # noqa: B004 - the method itself is wanted
-    code = getattr(inner, "__code__", None) or getattr(called, "__code__", None)
-    if code is None or "site-packages" in code.co_filename:
-        return f"collate ({name})", None
-    return f"collate ({name})", f"{code.co_filename}:{code.co_firstlineno}"
 
 
 __all__ = ["Engine", "Session", "Watched"]

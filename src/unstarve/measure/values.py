@@ -553,3 +553,12 @@ def _attribute_names(value: Any) -> list[str]:
     if dataclasses.is_dataclass(value):
         names += [field.name for field in dataclasses.fields(value) if field.name not in names]
     return [name for name in names if hasattr(value, name)]
+
+
+def duplicate(leaf: Any) -> Any:
+    """A copy of one tensor, in the same kind of memory, or of another leaf."""
+    if not isinstance(leaf, torch.Tensor):
+        return snapshot(leaf)
+    if leaf.is_pinned():
+        return torch.empty_like(leaf, pin_memory=True).copy_(leaf)
+    return leaf.clone()

@@ -1,0 +1,75 @@
+"""What a loader is and where it comes from, as facts for the recording."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from unstarve.measure.runtime import is_library
+from unstarve.recording import Loader
+from unstarve.script import is_package_file
+
+
+def describe_loader(loader: Any, number: int, length: int | None, made: str | None) -> Loader:
+    source = made or calling_place()
+    if not isinstance(loader, DataLoader):
+        return Loader(number=number, name=type(loader).__name__, kind="other", source=source)
+    dataset = loader.dataset
+    context = loader.multiprocessing_context
+    method = context.get_start_method() if context is not None else torch.multiprocessing.get_start_method()
+    sampler, sampler_source = _describe_sampler(loader)
+    return Loader(
+        number=number,
+        name=f"{type(loader).__name__}({type(dataset).__name__})",
+        length=length,
+        batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        num_workers=loader.num_workers,
+        prefetch_factor=loader.prefetch_factor or 2,
+        persistent_workers=loader.persistent_workers,
+        pin_memory=loader.pin_memory,
+        start_method=method,
+        in_order=getattr(loader, "in_order", True),
+        source=source,
+        sampler=sampler,
+        sampler_source=sampler_source,
+        kind="iterable" if isinstance(dataset, IterableDataset) else "map",
+    )
+
+
+def _describe_sampler(loader: Any) -> tuple[str | None, str | None]:
+    """Class and place of the sampler, if it is the user's: the batch sampler, or what a plain one draws from."""
+    for sampler in (loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None), loader.sampler):
+        code = getattr(getattr(type(sampler), "__iter__", None), "__code__", None)
+        if code is not None and not is_library(code.co_filename):
+            return type(sampler).__name__, f"{code.co_filename}:{code.co_firstlineno}"
+    return None, None
+
+
+def calling_place() -> str | None:
+    """`file:line` of the innermost frame of the user's; of one outside torch where all are a library's."""
+    frame = sys._getframe(1)
+    torch_path = os.path.dirname(torch.__file__)
+    outside = None
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not is_package_file(filename) and not filename.startswith(torch_path):
+            outside = outside or f"{filename}:{frame.f_lineno}"
+            if not is_library(filename):
+                return f"{filename}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return outside
+
+
+def describe_function(function: Any) -> tuple[str, str | None]:
+    name = getattr(function, "__name__", type(function).__name__)
+    inner = inspect.unwrap(function) if callable(function) else function
+    called = getattr(type(inner), "__call__", None)  # noqa: B004 - the method itself is wanted
+    code = getattr(inner, "__code__", None) or getattr(called, "__code__", None)
+    if code is None or "site-packages" in code.co_filename:
+        return f"collate ({name})", None
+    return f"collate ({name})", f"{code.co_filename}:{code.co_firstlineno}"

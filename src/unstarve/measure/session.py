@@ -1,0 +1,92 @@
+"""One loader of the script while the script runs: its workers, its account, and the step that is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from unstarve.measure.fleet import Fleet
+from unstarve.measure.switchboard import Switchboard
+from unstarve.measure.worker import Telemetry
+from unstarve.recording import Loader, Settings, Start
+
+if TYPE_CHECKING:
+    from unstarve.measure.engine import Watched
+
+DROP_PATIENCE_NS = 3_000_000_000
+"""A loop that has only dropped batches for so long is taken as it is, where the length of an epoch is not known."""
+
+DROP_SHARE = 1 / 3
+"""A loop that has only dropped batches for so much of an epoch is taken as it is: it may be there to time the loader."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """A batch that was handed out and whose step has not ended."""
+
+    delivered_ns: int
+    wait_ns: int
+    telemetry: Telemetry | None
+    is_whole: bool = True
+    has_gradients: bool = True
+    lent: tuple[Any, Any] | None = None
+
+
+class Session:
+    """One loader of the script, with its workers and its account."""
+
+    def __init__(self, loader: Any, facts: Loader, length: int | None) -> None:
+        self.loader = loader
+        self.facts = facts
+        self.length = length
+        self.boards: dict[Settings | None, Switchboard] = {}
+        self.fleet: Fleet | None = None
+        self.ordered: Fleet | None = None
+        """The workers that got the last order; others make no batch under its generation."""
+        self.resting: dict[Settings | None, Fleet] = {}
+        self.refused: set[Settings | None] = set()
+        self.fleets_made = 0
+        self.make_iterator: Callable[[Any], Any] = iter
+        self.iterator: Iterator[Any] | None = None
+        self.current: Watched | None = None
+        self.starts: list[Start] = []
+        self.created_ns = 0
+        self.ended_ns = 0
+        """When the present iterator ended; 0 while it has not."""
+        self.construct_ns = 0
+        self.first_wait_ns = -1
+        self.wait_ns = 0
+        self.delivered = 0
+        self.is_natural = True
+        self.has_started = True
+        """Whether workers started for the present iterator as they would have without us."""
+        self.with_gradients = 0
+        self.used = 0
+        """Batches that the loop did something with."""
+        self.dropped = 0
+        """Batches of this iterator that it dropped before the first that it used."""
+        self.dropped_ns = 0
+        self.total = 0
+        self.pending: Pending | None = None
+        self.epochs = 0
+
+    def only_drops(self) -> bool:
+        """Whether the loop has dropped batches for so long that it will not do anything else."""
+        if self.length is None:
+            return self.dropped_ns > DROP_PATIENCE_NS
+        return self.dropped > DROP_SHARE * self.length
+
+    def sampler_ns(self) -> int:
+        """Time that the sampler took before its first index in the present epoch."""
+        return self.fleet.sampler.start_ns if self.fleet is not None and self.fleet.sampler is not None else 0
+
+    def has_begun_epoch(self) -> bool:
+        """Whether the sampler began an epoch since this was asked last; that may take long, and belongs to the start."""
+        epochs = self.fleet.sampler.epochs if self.fleet is not None and self.fleet.sampler is not None else 0
+        has_begun, self.epochs = epochs != self.epochs, epochs
+        return has_begun
+
+    def inner_iterator(self) -> Any:
+        """The loader's own iterator."""
+        return self.fleet.iterator if self.fleet is not None else self.iterator
