@@ -307,3 +307,84 @@ def test_a_rung_with_settings_is_no_rung_of_the_ladder() -> None:
     report = judge(tried(0, {Settings(num_workers=6): 30}))
     ranks = [rung.id for rung in report.rungs]
     assert ranks.index("none") < ranks.index("trial:6 workers")
+
+
+# --- Other loaders, lines that lead, needs ----------------------------------------------------------------------------
+
+VALID = Loader(number=1, name="DataLoader(Valid)", length=50, batch_size=8, num_workers=0, source="train.py:95")
+
+
+def with_validation(wait_fraction: float, *, seconds: float = 10.0, workers: int = 0) -> Report:
+    """A fed training loop whose epochs of 20 s end with a validation of so many seconds, partly spent on waiting."""
+    span = int(seconds * 1000 * MS)
+    valid = dataclasses.replace(make_start(loader=1, batches=50), ended_ns=span, wait_ns=int(wait_fraction * span))
+    other = dataclasses.replace(VALID, num_workers=workers)
+    starts = (make_start(batches=1000), valid)
+    return judge(make_recording(FED, starts=starts, loaders=(LOADER, other)))
+
+
+def test_another_loader_that_the_script_waits_for_is_blamed() -> None:
+    """A validation loader without workers makes a fed loop input-bound, by the share of the epoch that it takes."""
+    report = with_validation(0.9)
+    culprit = blamed(report, "workers")
+    assert report.verdict.bound == "input"
+    assert (culprit.source, culprit.stage) == ("train.py:95", "loader:1")
+    assert culprit.gain.value == pytest.approx(1 / (1 - 0.3), rel=0.05)
+
+
+def test_another_loader_with_workers_is_blamed_as_a_loader() -> None:
+    """Where it has workers their number is not what is wrong with it."""
+    assert blamed(with_validation(0.9, workers=2), "loader").name.endswith("waited for between epochs")
+
+
+@pytest.mark.parametrize(("wait_fraction", "seconds"), [(0.05, 10.0), (0.9, 0.5)], ids=["computes", "is short"])
+def test_another_loader_that_costs_little_is_not_blamed(wait_fraction: float, seconds: float) -> None:
+    """A validation that computes, or that is over soon, is nobody's fault."""
+    report = with_validation(wait_fraction, seconds=seconds)
+    assert report.verdict.bound == "step"
+    assert report.verdict.culprits == ()
+
+
+def test_the_innermost_line_that_leads_to_most_of_the_work_is_blamed() -> None:
+    """Not a line of the helper that happens to be hot, nor the loop around everything: the call between them."""
+    lines = (
+        BodyLine(source="train.py:9", text="a", wall_fraction=0.25, cpu_fraction=0.25, cpu_inclusive=0.25, depth=2),
+        BodyLine(source="train.py:8", text="b", wall_fraction=0.25, cpu_fraction=0.25, cpu_inclusive=0.25, depth=2),
+        BodyLine(source="train.py:40", text="m", wall_fraction=0.0, cpu_fraction=0.0, cpu_inclusive=0.5, depth=1),
+        BodyLine(source="train.py:60", text="s", wall_fraction=0.0, cpu_fraction=0.0, cpu_inclusive=0.5, depth=0),
+    )
+    blocks = tuple(
+        dataclasses.replace(b, main_cpu_ns=(b.end_ns - b.start_ns) // 2) for b in make_blocks(FED, body_ms=20)
+    )
+    report = judge(dataclasses.replace(make_recording(FED, body=lines), blocks=blocks))
+    assert blamed(report, "step-host").source == "train.py:40"
+
+
+def test_needs_are_those_of_the_ceiling() -> None:
+    """Feeding 50 steps/s with batches of 160 ms takes 8 cores and 8 workers; an epoch's price falls with its length."""
+    needs = judge(make_recording(STARVED), price=3.6).needs
+    assert needs is not None
+    assert needs.cores == pytest.approx(8.0, rel=0.03)
+    assert needs.workers in (8, 9)  # the ninth for what the rates scatter
+    assert needs.epoch_price == pytest.approx(1000 * 0.08 * 3.6 / 3600, rel=0.03)
+    assert needs.epoch_price_at_ceiling == pytest.approx(1000 * 0.02 * 3.6 / 3600, rel=0.03)
+    assert {feed.workers: round(feed.step_ms) for feed in needs.feeds}[2] == 80
+
+
+def test_small_reads_are_told_to_be_grouped() -> None:
+    """A stage that waits for a few KiB a sample is told so, with what it reads; one that reads much is not."""
+    stage = make_stage("load", 10, cpu=0.1, kind="read")
+    periods = {**STARVED, "knockout:load": 25.0}
+    advice = {
+        size: [r.id for r in judge(make_recording(periods, stages=(dataclasses.replace(stage, read_bytes=10 * size, read_calls=20),))).remedies]
+        for size in (4096, 1 << 20)
+    }  # fmt: skip
+    assert "larger-files" in advice[4096]
+    assert "larger-files" not in advice[1 << 20]
+
+
+def test_a_setting_that_was_tried_and_helped_goes_before_a_stage_that_gains_more() -> None:
+    """What a wrong setting makes of a stage is not the stage's fault."""
+    stage = make_stage("blur", 10, kind="transform")
+    report = judge(make_recording({**STARVED, "knockout:blur": 36.0, "trial:affinity": 45.0}, stages=(stage,)))
+    assert [culprit.kind for culprit in report.verdict.culprits[:2]] == ["cpu", "transform"]

@@ -13,6 +13,9 @@ from unstarve.report import Culprit, Estimate, Remedy, Report
 WORTH_TRIED = 1.05
 """Settings that gained less in the loop are not worth a word."""
 
+SMALL_READ_BYTES = 1 << 18
+"""Samples that read less than this are small: a disk or a network needs longer to begin than to deliver them."""
+
 WORTH_SAVING = 0.05
 """Bytes, as a share of the batch, that are worth a word."""
 
@@ -133,6 +136,27 @@ def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) ->
         advice=(
             "The stage waits without using a core: overlap the waits. Read the samples of a batch in a thread pool "
             "inside `__getitems__`, raise num_workers beyond the number of cores, or move the data to faster storage."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _larger_files(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    """Many small reads cost their latency, whatever the bandwidth."""
+    stage = next((stage for stage in recording.stages if stage.id == culprit.stage), None)
+    if culprit.kind != "read" or stage is None or not stage.read_bytes or not stage.wall_ns:
+        return None
+    samples = len(stage.wall_ns)
+    size, seconds = stage.read_bytes / samples, sum(stage.wall_ns) / 1e9 / samples
+    if size > SMALL_READ_BYTES:
+        return None
+    return Remedy(
+        id="larger-files",
+        advice=(
+            f"A sample reads only {size / 1024:.3g} KiB in {stage.read_calls / samples:.3g} calls, at "
+            f"{size / 1e6 / max(1e-9, seconds):.3g} MB/s: group samples into larger files (shards) that are read in "
+            "sequence, so that the latency is paid once for many."
         ),
         predicted_gain=culprit.gain,
         about=culprit.stage,
@@ -289,6 +313,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, _concurrent_reads, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy,
+    _more_workers, _concurrent_reads, _larger_files, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy,
     _keep_workers, _setting, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

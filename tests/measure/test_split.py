@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from unstarve.measure import split
+from unstarve.measure.runtime import Observer
 from unstarve.measure.split import Unsplittable
 
 _count = iter(range(10_000))
@@ -545,3 +546,40 @@ def test_variants_are_functions_of_the_same_globals() -> None:
     variant = split.watched(split.split(function))(Quiet())
     assert isinstance(variant, types.FunctionType)
     assert variant(1) == 11
+
+
+def test_a_comprehension_is_looked_into_like_the_loop_that_it_stands_for() -> None:
+    """What a list comprehension calls is a unit of its own, on the line of the comprehension."""
+    parts = split.split(Squares.batch)
+    loop = parts.units[0]
+    assert loop.is_loop
+    assert loop.text.startswith("squares = [self.square(number)")
+    assert parts.bodies[loop.number][0].callee == "self.square"
+
+
+@pytest.mark.parametrize("numbers", [[], [1, 2, 3, 4], range(5)])
+def test_a_comprehension_taken_apart_gives_the_same(numbers: Any) -> None:
+    """Filters, unpacked targets, shadowed names and comprehensions inside other expressions keep their meaning."""
+    for function in (Squares.batch, Squares.pairs, Squares.shadowed, Squares.inside):
+        expected = function(Squares(), numbers)
+        assert Observer(opened=[(number,) for number in range(4)]).run(function, (Squares(), numbers)) == expected
+
+
+class Squares:
+    def square(self, number: int) -> int:
+        return number * number
+
+    def batch(self, numbers: Any) -> list[int]:
+        squares = [self.square(number) for number in numbers if number % 2 or number > 2]
+        return squares
+
+    def pairs(self, numbers: Any) -> list[int]:
+        return [self.square(one) + other for one, other in enumerate(numbers)]
+
+    def shadowed(self, numbers: Any) -> tuple[list[int], str]:
+        number = "outer"
+        found = [self.square(number) for number in numbers]
+        return found, number
+
+    def inside(self, numbers: Any) -> tuple[int, int]:
+        return sum([self.square(number) for number in numbers]), len([abs(number) for number in numbers])

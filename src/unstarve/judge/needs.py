@@ -3,6 +3,8 @@ for another machine, computed and not tried."""
 
 from __future__ import annotations
 
+import math
+
 from unstarve import law
 from unstarve.judge.evidence import Evidence
 from unstarve.report import Feed, Needs
@@ -28,7 +30,7 @@ def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
     hours = None if loader.length is None else (loader.length / base / 3600, loader.length / rate / 3600)
     return Needs(
         cores=loop.cpu_s * rate + evidence.main_cpu_fraction(evidence.ceiling_id),
-        workers=max(1, round(loop.fetch_s * rate + 0.499)),
+        workers=max(1, math.ceil(loop.fetch_s * rate)),
         read_mb_per_s=_read_mb(evidence) * rate or None,
         read_mb_per_s_now=_read_mb(evidence) * base or None,
         batch_mb=sum(field.bytes_per_step for field in evidence.recording.payload) / 1e6 or None,

@@ -127,6 +127,8 @@ class Engine:
         self._program: experiment.Program | None = None
         self._ended_ns = 0
         self.is_finished = False
+        self.was_in_thread = False
+        """Whether a loader was iterated outside the main thread, where its loop cannot be clocked."""
         self.serving = "loader"
         self._raised = 0
         self._blocks: list[Block] = []
@@ -162,7 +164,10 @@ class Engine:
 
     def iterate(self, loader: Any, make_iterator: Callable[[Any], Any]) -> Any:
         """The iterator over `loader` that the loop gets; the loader's own where we have no business."""
-        if os.getpid() != self._pid or self._is_through() or threading.current_thread() is not threading.main_thread():
+        if os.getpid() != self._pid or self._is_through():
+            return make_iterator(loader)
+        if threading.current_thread() is not threading.main_thread():
+            self.was_in_thread = True
             return make_iterator(loader)
         session = self._session(loader)
         now = self.clock_ns()
