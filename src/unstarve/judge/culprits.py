@@ -15,6 +15,9 @@ from unstarve.report import Culprit, Estimate, WallTime
 WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
 
+TIPPING = 1.6
+"""So many times what its share explains, a stage's gain is not the stage's own."""
+
 SHARE_WEIGHT = 0.15
 """Gains that differ by less than this are told apart by the stages' shares of the workers' time."""
 
@@ -72,12 +75,18 @@ def _precedence(evidence: Evidence, culprit: Culprit) -> float:
     first: the other only tips something."""
     if culprit.kind == "scheduling":
         return 3.0
-    if culprit.stage.startswith("trial:"):
+    if culprit.stage in ("trial:affinity", "trial:worker-threads"):
         return 2.0  # tried and proven: no stage is to blame for what a wrong setting makes of it
     if culprit.kind in ("workers", "cpu"):
         return 1.2
+    if culprit.kind in ("collate", "ipc"):
+        return 1 + SHARE_WEIGHT / 2
     stage = find_stage(evidence.recording.stages, culprit.stage)
-    return 1 + SHARE_WEIGHT * share_of(evidence, stage) if stage is not None and stage.wall_ns else 1.0
+    if stage is None or not stage.wall_ns:
+        return 1.0
+    share = share_of(evidence, stage)
+    tips = culprit.gain.value * (1 - share) > TIPPING  # it gains far more than its own time: it makes others dear
+    return (1 + SHARE_WEIGHT * share) * (1 - SHARE_WEIGHT if tips else 1.0)
 
 
 def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
@@ -385,7 +394,7 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     kind, name, source, resource = "worker-start", "starting the workers", loader.source, "wait"
     if len(starts) > 2 and all(item.batches <= 2 for item in starts):
         name = "a new iterator for every step"
-    elif sampler > 0.5 * (construct + first):
+    elif sampler > 0.4 * (construct + first):
         kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
         source = loader.sampler_source or loader.source
     elif first > 2 * construct and loader.kind == "iterable":

@@ -33,12 +33,19 @@ from unstarve.recording import Block, BodyLine, Loader, Note, Recording, Rung, S
 TARGET_AFTER = 2
 """Batches with gradients enabled after which a loader is taken for the training loader."""
 
+TARGET_AFTER_DROPS = 5
+"""The same where batches were dropped before."""
+
 TARGET_AFTER_WITHOUT_GRADIENTS = 100
 """Batches without gradients after which it is taken all the same: the script may never train."""
 
-USED_NS = 30_000
-"""A loop that asks for the next batch sooner has done nothing with this one: it drops batches, as a resumed run may."""
+USED_NS = 300_000
+"""A loop that asks for the next batch sooner has done nothing with this one but free its memory: it drops batches, as a
+resumed run may."""
 
+
+MOSTLY = 10
+"""A loop that uses at most one batch in so many drops them: freeing one may take as long as a step now and then."""
 
 ANEW_STARTS = 12
 """Iterators with one batch each after which a loop is known to make a new one for every step."""
@@ -474,7 +481,9 @@ class Engine:
         if body_ns >= USED_NS:
             session.used += 1
             session.with_gradients += pending.has_gradients
-        elif session.dropped == session.delivered - 1:
+            return
+        session.with_gradients = 0
+        if self.target is None and MOSTLY * session.used <= session.dropped:
             session.dropped += 1
             session.dropped_ns = now - session.created_ns
 
@@ -511,7 +520,8 @@ class Engine:
         if self.wanted_loader is not None:
             wanted = self._is_wanted(session)
         else:
-            wanted = session.with_gradients >= TARGET_AFTER or session.used >= TARGET_AFTER_WITHOUT_GRADIENTS
+            enough = TARGET_AFTER_DROPS if session.dropped else TARGET_AFTER
+            wanted = session.with_gradients >= enough or session.used >= TARGET_AFTER_WITHOUT_GRADIENTS
             wanted = wanted or (session.dropped >= TARGET_AFTER and session.only_drops())
         if wanted:
             self.target = session

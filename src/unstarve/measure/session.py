@@ -62,10 +62,11 @@ class Session:
         self.has_started = True
         """Whether workers started for the present iterator as they would have without us."""
         self.with_gradients = 0
+        """Batches in a row that it used with gradients enabled."""
         self.used = 0
         """Batches that the loop did something with."""
         self.dropped = 0
-        """Batches of this iterator that it dropped before the first that it used."""
+        """Batches of this iterator that it dropped before it was taken for the training loader."""
         self.dropped_ns = 0
         self.total = 0
         self.pending: Pending | None = None
