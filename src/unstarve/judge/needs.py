@@ -43,9 +43,11 @@ def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
 
 
 def _read_mb(evidence: Evidence) -> float:
-    """Megabytes that the stages read for a batch, page cache included."""
-    tops = [stage for stage in evidence.recording.stages if stage.parent is None and stage.wall_ns]
-    a_sample = sum(stage.read_bytes / len(stage.wall_ns) for stage in tops)
+    """Megabytes that reading and decoding stages read for a batch, page cache included; others import modules."""
+    stages = evidence.recording.stages
+    parents = {stage.parent for stage in stages}
+    leaves = [stage for stage in stages if stage.id not in parents and stage.wall_ns]
+    a_sample = sum(stage.read_bytes / len(stage.wall_ns) for stage in leaves if stage.kind in ("read", "decode"))
     return a_sample * (evidence.loader.batch_size or 1) / 1e6
 
 
