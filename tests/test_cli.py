@@ -196,7 +196,7 @@ def test_the_scripts_own_failure_is_shown_unchanged(tmp_path: Path, body: str) -
     ("body", "code", "message"),
     [
         ("print('no loader here')", 4, "iterated no DataLoader"),
-        ("for batch in DataLoader(Slow(length=24), batch_size=8): pass", 4, "enough batches"),
+        ("for batch in DataLoader(Slow(length=24), batch_size=8): pass", 4, "too few"),
         ("for batch in DataLoader(Slow(length=24), batch_size=8): time.sleep(0.01)", 4, "too few"),
         ("for batch in DataLoader(torch.utils.data.TensorDataset(torch.zeros(0, 2))): pass", 4, "empty"),
         ("import sys; sys.exit(5)", 3, "exit code 5"),

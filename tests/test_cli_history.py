@@ -51,7 +51,9 @@ def remember(*recordings: Recording) -> list[int]:
 
 def conclude(recording: Recording, output: cli.Output, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     """What `run` does once the loop has been measured."""
-    engine = types.SimpleNamespace(recording=lambda: recording, is_finished=True, loaders=(), most_batches=1)
+    engine = types.SimpleNamespace(
+        recording=lambda: recording, is_finished=True, loaders=(), most_batches=1, was_in_thread=False
+    )
     with pytest.raises(SystemExit) as leaving:
         cli._conclude(engine, cli._Ending(), output)
     said = capsys.readouterr()

@@ -522,7 +522,7 @@ class Engine:
         else:
             enough = TARGET_AFTER_DROPS if session.dropped else TARGET_AFTER
             wanted = session.with_gradients >= enough or session.used >= TARGET_AFTER_WITHOUT_GRADIENTS
-            wanted = wanted or (session.dropped >= TARGET_AFTER and session.only_drops())
+            wanted = wanted or (session.total >= TARGET_AFTER and session.only_drops())
         if wanted:
             self.target = session
             if session.fleet is not None and not self.options.only_baseline:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DROP_PATIENCE_NS = 3_000_000_000
 """A loop that has only dropped batches for so long is taken as it is, where the length of an epoch is not known."""
 
+SOME = 3
+"""A loop that uses more than one batch in so many does something with them."""
+
 DROP_SHARE = 1 / 3
 """A loop that has only dropped batches for so much of an epoch is taken as it is: it may be there to time the loader."""
 
@@ -73,10 +76,10 @@ class Session:
         self.epochs = 0
 
     def only_drops(self) -> bool:
-        """Whether the loop has dropped batches for so long that it will not do anything else."""
-        if self.length is None:
-            return self.dropped_ns > DROP_PATIENCE_NS
-        return self.dropped > DROP_SHARE * self.length
+        """Whether the loop has dropped nearly all batches for so long that it will not do anything else."""
+        if SOME * self.used > self.total:
+            return False
+        return self.dropped_ns > DROP_PATIENCE_NS if self.length is None else self.total > DROP_SHARE * self.length
 
     def sampler_ns(self) -> int:
         """Time that the sampler took before its first index in the present epoch."""
