@@ -82,24 +82,27 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _experiment_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of the commands that try things in the loop of a script."""
+    for option in (
+        click.option("--patience", type=click.FloatRange(min=1), default=180.0, show_default=True, metavar="SECONDS",
+                     help="Longest wait for one batch."),
+        click.option("--simulate-step", type=click.FloatRange(min=0), metavar="MS",
+                     help="Feed a simulated accelerator instead of the script's loop."),
+        click.option("--loader", metavar="N|NAME", help="The loader that is meant, if the script has several."),
+        click.option("--budget", type=click.FloatRange(min=1), metavar="SECONDS",
+                     help="Time to spend; by default 40 s, and up to 150 s where a step takes longer than 0.4 s."),
+        click.option("--save", "save_path", metavar="PATH", help="Keep the recording, for `unstarve show` and `compare`."),
+        click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
-@click.option("--save", "save_path", metavar="PATH", help="Keep the recording, for `unstarve show` and `compare`.")
-@click.option(
-    "--budget",
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="Time to spend; by default 40 s, and up to 150 s where a step takes longer than 0.4 s.",
-)
+@_experiment_options
 @click.option("--full", is_flag=True, help="Measure every rung, whatever the first rounds say.")
 @click.option("--depth", type=click.IntRange(min=0), default=4, show_default=True, help="Levels of calls to look into.")
-@click.option("--loader", metavar="N|NAME", help="The loader to diagnose, if the script has several.")
-@click.option(
-    "--simulate-step",
-    type=click.FloatRange(min=0),
-    metavar="MS",
-    help="Feed a simulated accelerator instead of the script's loop.",
-)
 @click.option(
     "--price",
     type=click.FloatRange(min=0),
@@ -108,14 +111,6 @@ def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--no-history", is_flag=True, help="Do not remember this run for `unstarve history`.")
 @click.option("--continue", "go_on", is_flag=True, help="Let the script run on, untouched, after the diagnosis.")
-@click.option(
-    "--patience",
-    type=click.FloatRange(min=1),
-    default=180.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Longest wait for one batch.",
-)
 @_output_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
@@ -155,30 +150,8 @@ def run(
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
 @click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON ('-' for stdout).")
-@click.option("--save", "save_path", metavar="PATH", help="Keep the recording.")
-@click.option(
-    "--budget",
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="Time to spend; by default 40 s, and up to 150 s where a step takes longer than 0.4 s.",
-)
-@click.option("--loader", metavar="N|NAME", help="The loader to tune, if the script has several.")
-@click.option(
-    "--simulate-step",
-    type=click.FloatRange(min=0),
-    metavar="MS",
-    help="Feed a simulated accelerator instead of the script's loop.",
-)
-@click.option(
-    "--patience",
-    type=click.FloatRange(min=1),
-    default=180.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Longest wait for one batch.",
-)
+@_experiment_options
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def tune(
