@@ -388,3 +388,16 @@ def test_a_setting_that_was_tried_and_helped_goes_before_a_stage_that_gains_more
     stage = make_stage("blur", 10, kind="transform")
     report = judge(make_recording({**STARVED, "knockout:blur": 36.0, "trial:affinity": 45.0}, stages=(stage,)))
     assert [culprit.kind for culprit in report.verdict.culprits[:2]] == ["cpu", "transform"]
+
+
+def test_a_loop_that_its_cache_feeds_no_faster_is_judged_all_the_same() -> None:
+    """Noise can put the ceiling below the baseline: what is computed from the headroom is then no gain, and no error."""
+    span = 10_000 * MS
+    valid = dataclasses.replace(make_start(loader=1, batches=50), ended_ns=span, wait_ns=int(0.9 * span))
+    blocks = make_blocks({"none": 20.0, "host": 20.4}, body_ms=20, workers=(0,) * 8)
+    recording = make_recording(
+        {"none": 20.0, "host": 20.4}, starts=(make_start(batches=1000), valid), loaders=(LOADER, VALID)
+    )
+    report = judge(dataclasses.replace(recording, blocks=blocks))
+    assert report.verdict.bound == "input"
+    assert [culprit.kind for culprit in report.verdict.culprits] == ["workers"]

@@ -81,6 +81,18 @@ def from_ratios(ratios: Sequence[float]) -> Estimate:
     return _plain([math.log(ratio) for ratio in ratios])
 
 
+def computed(gain: float, *, down: float, up: float) -> Estimate:
+    """A gain that was computed and not measured, with an interval by convention.
+
+    Args:
+        gain: the loop's speed-up as a ratio; below 1 there is nothing to gain.
+        down: how much of the excess over 1 is sure.
+        up: how many times the excess it may be.
+    """
+    excess = max(0.0, gain - 1)
+    return Estimate(value=1 + excess, low=1 + down * excess, high=1 + up * excess)
+
+
 def _plain(logs: Sequence[float], steps: int | None = None) -> Estimate:
     return _interval(logs, 0.0, 0.0, fallback=0.04, steps=steps)
 

@@ -99,7 +99,7 @@ def _lighter_copy(report: Report, saved: float) -> Estimate | None:
         return None
     period, copy = 1 / rates["none"], 1 / rates["host"] - 1 / rates["device"]
     value = period / max(0.05 * period, period - saved * copy)
-    return Estimate(value=value, low=1 + (value - 1) * 0.7, high=1 + (value - 1) * 1.3)
+    return estimate.computed(value, down=0.7, up=1.3)
 
 
 def _mib(size: float) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from unstarve import estimate, law
+from unstarve import estimate
 from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, share_of
 from unstarve.judge.walltime import dropping_start, waiting_loader
 from unstarve.recording import BodyLine, Stage
@@ -150,7 +150,7 @@ def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
             name=f"{loader.name}, {'waited for between epochs' if has_workers else 'which has no workers'}",
             source=loader.source,
             resource="cpu",
-            gain=Estimate(value=value, low=1 + (value - 1) * 0.6, high=1 + (value - 1) * 1.2),
+            gain=estimate.computed(value, down=0.6, up=1.2),
             evidence=f"Waiting for this other loader takes {share:.0%} of an epoch's wall time (clocked, not tried).",
         )
     ]
@@ -202,7 +202,7 @@ def _sampler(evidence: Evidence) -> list[Culprit]:
             name=evidence.loader.sampler or "sampler",
             source=evidence.loader.sampler_source or evidence.loader.source,
             resource="cpu",
-            gain=Estimate(value=value, low=1 + (value - 1) * 0.6, high=1 + (value - 1) * 1.3),
+            gain=estimate.computed(value, down=0.6, up=1.3),
             evidence=f"Ordering batches, with nothing made and nothing sent, takes {alone * 1e3:.2g} ms of every step.",
         )
     ]
@@ -239,11 +239,11 @@ def _workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
 
 def _too_few_workers(evidence: Evidence, own: int) -> list[Culprit]:
     """What the law expects of as many workers as are of use, where none were tried."""
-    loop = law.of_blocks(evidence.blocks, own, float(evidence.recording.environment.get("cores_available", 1)))
+    loop = evidence.law
     value = loop.rate(max(1, loop.enough_workers())) * (1 / evidence.rates["none"].value)
     if value <= 1:
         return []
-    gain = Estimate(value=value, low=1 + (value - 1) * 0.7, high=1 + (value - 1) * 1.15)
+    gain = estimate.computed(value, down=0.7, up=1.15)
     number = "no worker processes: loading and stepping take turns" if own == 0 else "a single worker process"
     sentence = (
         f"The loader has {number}; a batch takes {loop.fetch_s * 1e3:.0f} ms, and {loop.cores:.0f} cores could share the "
@@ -308,7 +308,7 @@ def _uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
             name="uneven shards: some workers have no data",
             source=evidence.loader.source,
             resource="wait",
-            gain=Estimate(value=value, low=1 + (value - 1) * 0.7, high=1 + (value - 1) * 1.1),
+            gain=estimate.computed(value, down=0.7, up=1.1),
             evidence=f"{len(set(made))} of {workers} workers made batches; the busiest made {most:.0%} of them.",
         )
     ]
@@ -329,7 +329,7 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
     if tried is not None and tried.low <= 1 + evidence.threshold:
         return []  # letting ready batches overtake was tried, and was not shown to help
     value = min(headroom_of(evidence).value, 1 / max(0.1, busy))
-    gain = tried or Estimate(value=value, low=1 + (value - 1) * 0.5, high=1 + (value - 1) * 1.2)
+    gain = tried or estimate.computed(value, down=0.5, up=1.2)
     how = f" Tried in the loop: in any order it runs {gain.value:.2f} times as fast." if tried is not None else ""
     return [
         Culprit(
@@ -431,7 +431,7 @@ def _dropped(evidence: Evidence) -> list[Culprit]:
             name="batches made only to be dropped",
             source=evidence.loader.source,
             resource="cpu",
-            gain=Estimate(value=value, low=1 + (value - 1) * 0.75, high=1 + (value - 1) * 1.25),
+            gain=estimate.computed(value, down=0.75, up=1.25),
             evidence=(
                 f"The loop dropped the first {start.dropped} batches unused, which took {start.dropped_ns / 1e9:.1f} s: "
                 f"as long as {start.dropped_ns / 1e9 / period:.0f} steps."
@@ -495,7 +495,7 @@ def _host_culprit(name: str, line: BodyLine, resource: str, value: float, eviden
         source=line.source,
         text=line.text,
         resource=resource,
-        gain=Estimate(value=value, low=1 + (value - 1) * 0.6, high=1 + (value - 1) * 1.3),
+        gain=estimate.computed(value, down=0.6, up=1.3),
         evidence=evidence,
     )
 

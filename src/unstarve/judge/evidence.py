@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from unstarve import estimate
+from unstarve import estimate, law
 from unstarve.recording import Block, Loader, Recording, Settings, Stage
 from unstarve.report import Estimate
 
@@ -33,6 +33,16 @@ class Evidence:
         """The loader that was diagnosed."""
         assert self.recording.loader is not None
         return self.recording.loader
+
+    @property
+    def cores(self) -> float:
+        """Cores that the run could use."""
+        return float(self.recording.environment.get("cores_available", 1))
+
+    @property
+    def law(self) -> law.Loop:
+        """The throughput law of the loop."""
+        return law.of_blocks(self.blocks, self.loader.num_workers, self.cores)
 
     def contrast(self, upper: str, lower: str) -> Estimate | None:
         """Ratio of two rungs' rates, paired by round."""
@@ -99,9 +109,8 @@ def gain_by_share(evidence: Evidence, stage: Stage, most: Estimate) -> Estimate:
     """What the loop would gain without the stage, by its share of the workers' time, and `most` at best: computed, not
     tried, hence the wide interval."""
     left = max(0.02, 1 - share_of(evidence, stage))
-    value = max(1.0, min(most.value, 1 / left))
-    low, high = 1 + (value - 1) * 0.7, 1 + (value - 1) * 1.3
-    return Estimate(value=value, low=min(low, value), high=max(value, min(high, most.high)))
+    gain = estimate.computed(min(most.value, 1 / left), down=0.7, up=1.3)
+    return replace(gain, high=max(gain.value, min(gain.high, most.high)))
 
 
 def step_varies(evidence: Evidence) -> bool:

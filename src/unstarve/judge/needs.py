@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 
-from unstarve import law
 from unstarve.judge.evidence import Evidence
 from unstarve.report import Feed, Needs
 
@@ -23,8 +22,7 @@ def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
     loader = evidence.loader
     if loader.kind == "other" or not evidence.fetch_s("none"):
         return None
-    cores = float(evidence.recording.environment.get("cores_available", 1))
-    loop = law.of_blocks(evidence.blocks, loader.num_workers, cores)
+    loop = evidence.law
     base, top = evidence.rates["none"].value, evidence.rates[evidence.ceiling_id].value
     rate = max(base, top)
     hours = None if loader.length is None else (loader.length / base / 3600, loader.length / rate / 3600)
@@ -35,7 +33,7 @@ def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
         read_mb_per_s_now=_read_mb(evidence) * base or None,
         batch_mb=sum(field.bytes_per_step for field in evidence.recording.payload) / 1e6 or None,
         feeds=tuple(
-            Feed(workers=count, step_ms=1e3 / loop.capacity(count)) for count in _counts(loader.num_workers, cores)
+            Feed(workers=count, step_ms=1e3 / loop.capacity(count)) for count in _counts(loader.num_workers, loop.cores)
         ),
         epoch_price=None if price is None or hours is None else price * hours[0],
         epoch_price_at_ceiling=None if price is None or hours is None else price * hours[1],

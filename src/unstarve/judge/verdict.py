@@ -168,7 +168,7 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
     loader = evidence.loader
     fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
     period = 1 / evidence.rates["none"].value
-    cores = float(evidence.recording.environment.get("cores_available", 1))
+    cores = evidence.cores
     workers = max(1, loader.num_workers)
     if bound == "start":
         return Limit(binding="start", explanation="Most of what can be won lies in starting iterators.")
@@ -209,7 +209,7 @@ def _capacity(evidence: Evidence) -> float:
     fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
     if not fetch:
         return 0.0
-    cores = float(evidence.recording.environment.get("cores_available", 1))
+    cores = evidence.cores
     return min(max(1, evidence.loader.num_workers) / fetch, cores / cpu if cpu else math.inf)
 
 

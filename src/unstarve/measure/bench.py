@@ -128,7 +128,7 @@ class LoopBench:
         if torch.get_num_threads() != wanted:
             torch.set_num_threads(wanted)
 
-    def collect_batches(self, *, fewest: bool) -> int:
+    def collect_batches(self, *, fewest: bool) -> None:
         """Keep some batches on the host and the device; only as many as arrive together if `fewest`."""
         count = min(HOST_BATCHES, max(2, self.workers)) if fewest else HOST_BATCHES
-        return self._engine.collect_batches(self._session, count)
+        self._engine.collect_batches(self._session, count)

@@ -43,7 +43,6 @@ USED_NS = 300_000
 """A loop that asks for the next batch sooner has done nothing with this one but free its memory: it drops batches, as a
 resumed run may."""
 
-
 MOSTLY = 10
 """A loop that uses at most one batch in so many drops them: freeing one may take as long as a step now and then."""
 
@@ -544,7 +543,7 @@ class Engine:
 
     # Cached batches ------------------------------------------------------------------------------
 
-    def collect_batches(self, session: Session, count: int) -> int:
+    def collect_batches(self, session: Session, count: int) -> None:
         """Keep a few real batches, taken beside the loop, on the host and on the device."""
         limit = environment.memory_bytes() // 16
         total = 0
@@ -564,7 +563,6 @@ class Engine:
         self.device = device.current()
         if self.device is not None:
             self._on_device = [self.device.put(batch) for batch in self.host]
-        return len(self.host)
 
     def _serve_cached(self, pool: list[Any]) -> Any:
         item = pool[self._next_cached % len(pool)]
