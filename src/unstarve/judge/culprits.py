@@ -94,8 +94,22 @@ def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
     for stage in evidence.recording.stages:
         gain = evidence.contrast(f"knockout:{stage.id}", "none")
         if gain is not None and stage.id not in ("collate", "ipc"):
-            found.append(_stage_culprit(evidence, stage, _capped(evidence, gain)))
+            culprit = _stage_culprit(evidence, stage, _capped(evidence, gain))
+            found.append(replace(culprit, resource=_saved(evidence, stage) or culprit.resource))
     return found
+
+
+def _saved(evidence: Evidence, stage: Stage) -> str | None:
+    """What the workers were spared by the knock-out of a stage that costs much in a few samples only, and so little in
+    those that were watched; None where watching tells."""
+    full, without = (evidence.of(rung) for rung in ("none", f"knockout:{stage.id}"))
+    walls = [estimate.mean([n for b in blocks for n in b.fetches_ns]) for blocks in (full, without)]
+    cpus = [estimate.mean([n for b in blocks for n in b.fetches_cpu_ns]) for blocks in (full, without)]
+    delays = [estimate.mean([n for b in blocks for n in b.delays_ns]) for blocks in (full, without)]
+    saved = walls[0] - walls[1]
+    if saved < 0.3 * walls[0] or share_of(evidence, stage) * walls[0] > saved / 3:
+        return None
+    return "cpu" if cpus[0] - cpus[1] >= 0.5 * (saved - max(0.0, delays[0] - delays[1])) else "wait"
 
 
 def _stage_culprit(evidence: Evidence, stage: Stage, gain: Estimate) -> Culprit:

@@ -9,8 +9,9 @@ import resource
 import sysconfig
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -101,6 +102,8 @@ class Cost:
     """Whether the call runs a Python function of the user that could be looked into."""
     is_loop: bool = False
     """Whether it is a loop whose statements could be looked into."""
+    is_source: bool = False
+    """Whether it is what a loop of a generator draws from: earlier stages of the pipeline lie below it."""
     is_mixed: bool = False
     """Whether it is a loop over callables that come in another order for other samples."""
     why_whole: str | None = None
@@ -219,7 +222,7 @@ class Observer:
         self.pools: dict[Address, Pool] = {address: Pool() for address in self._wanted}
         self.chains: dict[Address, list[Level]] = {}
         self.refused = {address: _VARIES for address in self._wanted if min(address) <= FIRST_CHOICE}
-        self._io = _open_io()
+        self._io = open_io()
         self._delay = RunDelay()
         self._own_bytes = self._own_calls = 0
 
@@ -234,8 +237,15 @@ class Observer:
             os.close(self._io)
             self._io = None
 
-    def run(self, function: types.FunctionType, arguments: tuple[Any, ...], *, record: bool = True) -> Any:
-        """The result of `function(*arguments)`, watched; costs are kept if `record`.
+    def run(
+        self,
+        function: types.FunctionType,
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        record: bool = True,
+    ) -> Any:
+        """The result of `function(*arguments, **keywords)`, watched; costs are kept if `record`.
 
         Raises:
             Unsplittable: the function cannot be taken apart.
@@ -245,7 +255,7 @@ class Observer:
         self._stack.clear()
         self._sample.clear()
         try:
-            result = self._prepared(parts, (), arguments)(*arguments)
+            result = self._prepared(parts, (), arguments)(*arguments, **keywords)
         finally:
             self._stack.clear()
         if record:
@@ -305,7 +315,7 @@ class Observer:
         if self._wanted:
             self._mark(item)
         if counts:
-            item.reads, item.faults = self._reads(), _faults()
+            item.reads, item.faults = self._reads(), page_faults()
         item.delay_ns = self._delay.read_ns()
         item.cpu_ns = time.process_time_ns()
         item.wall_ns = time.perf_counter_ns()
@@ -451,7 +461,7 @@ class Observer:
 
     def _account(self, address: Address, item: _Open, now: int, cpu: int) -> None:
         overhead = self._overhead_ns - item.overhead_ns
-        reads, faults = self._reads(), _faults()
+        reads, faults = self._reads(), page_faults()
         wall, used = now - item.wall_ns, cpu - item.cpu_ns
         net = max(0, wall - overhead)
         figures = (
@@ -484,7 +494,7 @@ class Observer:
     def _describe_item(self, address: Address, item: _Open, results: list[Any]) -> Cost:
         parts, unit = self._unit()
         cost = Cost(name=item_name(item.item), text=unit.text, source=f"{parts.filename}:{unit.line}", is_item=True)
-        cost.defined = _defined(resolve(item.item, (None,)))
+        cost.defined = defined_at(resolve(item.item, (None,)))
         cost.can_enter = item.call is not None and not item.call.is_entered and cost.defined is not None
         return cost
 
@@ -534,7 +544,7 @@ class Observer:
                 raise Unsplittable(f"data pass through {carrier}, which a cache at this point does not see")
             return
         self._chain(address, frames, item, known)
-        snapshot = values.snapshot([_marked(frame, known) for _, frame in frames], shared)
+        snapshot = values.snapshot([marked(frame, known) for _, frame in frames], shared)
         self.pools[address].add(snapshot, shared)
 
     def _frames(self, innermost: dict[str, Any]) -> list[tuple[Level, dict[str, Any]]]:
@@ -583,11 +593,7 @@ class Observer:
         """Objects of the program that a snapshot keeps by reference: owners of functions, and what hangs on them."""
         owners = [item.owner for item in self._stack if item.owner is not None]
         owners += [item.locals["self"] for item in self._stack if "self" in item.locals]
-        inner = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
-        lists = [value for value in inner if isinstance(value, (list, tuple, dict)) and len(value) < 256]
-        nested = [item for value in lists for item in (value.values() if isinstance(value, dict) else value)]
-        callables = [value for value in nested if callable(value)]
-        return tuple([item for item in (*owners, *inner, *callables) if not isinstance(item, _PLAIN)])
+        return shared_of(owners)
 
     # Counters ------------------------------------------------------------------------------------
 
@@ -603,6 +609,16 @@ class Observer:
         return int(fields[1]) - own_bytes, int(fields[5]) - own_calls
 
 
+def shared_of(owners: Iterable[Any]) -> tuple[Any, ...]:
+    """The owners of functions, and what hangs on them: objects of the program that a snapshot keeps by reference."""
+    owners = list(owners)
+    inner = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
+    lists = [value for value in inner if isinstance(value, (list, tuple, dict)) and len(value) < 256]
+    nested = [item for value in lists for item in (value.values() if isinstance(value, dict) else value)]
+    callables = [value for value in nested if callable(value)]
+    return tuple([item for item in (*owners, *inner, *callables) if not isinstance(item, _PLAIN)])
+
+
 _VARIES = "which of several callables runs there differs between samples"
 
 _IN_LOOP = 2
@@ -611,14 +627,14 @@ _IN_LOOP = 2
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
-def _open_io() -> int | None:
+def open_io() -> int | None:
     try:
         return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # not Linux, or not allowed
         return None
 
 
-def _faults() -> int:
+def page_faults() -> int:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_minflt + usage.ru_majflt
 
@@ -667,19 +683,19 @@ def item_name(item: Any) -> str:
 def _describe_call(cost: Cost, call: _Call, results: list[Any]) -> None:
     if isinstance(call.callee, torch.nn.Module):
         cost.name = type(call.callee).__name__
-    cost.takes_data = any(_is_data(value) for value in (*call.arguments, *results))
-    cost.defined = _defined(call.found)
+    cost.takes_data = any(is_data(value) for value in (*call.arguments, *results))
+    cost.defined = defined_at(call.found)
     cost.can_enter = cost.defined is not None and not call.is_entered
 
 
-def _defined(found: tuple[types.FunctionType, tuple[Any, ...]] | None) -> str | None:
+def defined_at(found: tuple[types.FunctionType, tuple[Any, ...]] | None) -> str | None:
     """`file:line` of a function of the user's."""
     if found is None or is_library(found[0].__code__.co_filename):
         return None
     return f"{found[0].__code__.co_filename}:{found[0].__code__.co_firstlineno}"
 
 
-def _is_data(value: Any) -> bool:
+def is_data(value: Any) -> bool:
     return value is not None and not isinstance(value, (bool, int, float, types.ModuleType, type))
 
 
@@ -756,7 +772,7 @@ def _entangled(frames: list[tuple[Level, dict[str, Any]]], changed: list[set[str
         found |= more
 
 
-def _marked(frame: dict[str, Any], known: set[int]) -> dict[str, Any]:
+def marked(frame: dict[str, Any], known: set[int]) -> dict[str, Any]:
     """The frame with objects of the program, and methods bound to them, marked as such."""
     return {name: values.Shared(item) if _is_known(item, known) else item for name, item in frame.items()}
 
@@ -770,11 +786,11 @@ def _is_known(item: Any, known: set[int]) -> bool:
 # --- Serving ----------------------------------------------------------------------------------------------------------
 
 
-class _Unset:
+class Unset:
     """Stands for a local that was not set when the snapshot was taken."""
 
 
-UNSET = _Unset()
+UNSET = Unset()
 
 
 class Server:
