@@ -604,6 +604,11 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(f"{RUNTIME}_")
 
 
+def _is_own_local(name: str) -> bool:
+    """Whether the normaliser made the name: a temporary, or what a comprehension is gathered in."""
+    return name.startswith(RUNTIME) and name[-1].isdigit()
+
+
 def _again(context: ast.expr) -> str:
     """How the rest of a `with` block is resumed: without entering (`skip`), entering a new one (`repeat`), or not."""
     call = context.func if isinstance(context, ast.Call) else None
@@ -1018,7 +1023,7 @@ class _Resumer:
             read.add(node.args.args[0].arg)
         code = self._parts.function.__code__
         local = {*code.co_varnames, *code.co_cellvars}
-        return tuple(sorted(name for name in read if name in local or (_is_temporary(name) and name[-1].isdigit())))
+        return tuple(sorted(name for name in read if name in local or _is_own_local(name)))
 
     def attributes(self) -> frozenset[str]:
         nodes = (item for statement in self._rest()[1] for item in ast.walk(statement))
