@@ -170,6 +170,7 @@ class _Open:
     parts: Split | None = None
     owner: Any = None
     state: dict[str, Any] | None = None
+    before: dict[Address, list[int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -215,6 +216,8 @@ class Observer:
         self._limit = limit
         self._stack: list[_Open] = []
         self._base = 0
+        self._muted = -1
+        """Base of the function in whose loop nothing more is watched; -1 while all is."""
         self._overhead_ns = 0
         self._sample: dict[Address, list[int]] = {}
         self._unsettled: dict[Address, int] = {}
@@ -254,6 +257,7 @@ class Observer:
         self._root = arguments[0] if arguments else None
         self._stack.clear()
         self._sample.clear()
+        self._muted = -1
         try:
             result = self._prepared(parts, (), arguments)(*arguments, **keywords)
         finally:
@@ -295,6 +299,8 @@ class Observer:
 
     def _leave_function(self, outer: int) -> None:
         del self._stack[self._base :]
+        if self._muted == self._base:
+            self._muted = -1
         self._base = outer
 
     def _address(self) -> Address:
@@ -304,6 +310,8 @@ class Observer:
 
     def enter(self, number: int, depth: int, frame: dict[str, Any]) -> None:
         """A unit starts; `frame` holds the function's locals, and `depth` is 1 inside a loop."""
+        if depth and self._muted == self._base:
+            return
         began = time.perf_counter_ns()
         self._push(began, number, 1 + 2 * depth, frame, counts=True)
 
@@ -324,6 +332,8 @@ class Observer:
 
     def pinned(self, frame: dict[str, Any]) -> None:
         """Operands that a unit's call will get, and later ones, are evaluated; from here on it may change things."""
+        if self._muted == self._base:
+            return
         began = time.perf_counter_ns()
         self._stack[-1].locals = frame
         if self._wanted:
@@ -332,6 +342,11 @@ class Observer:
 
     def leave(self, number: int, depth: int, names: tuple[str, ...], frame: dict[str, Any]) -> None:
         """A unit has ended, which assigned `names`."""
+        if self._muted == self._base:
+            if depth:
+                return
+            self._muted = -1
+            self._scale_up(self._stack[self._base + 1])
         del self._stack[self._base + 2 + 2 * depth :]
         self._end(names, frame, self._describe_unit)
 
@@ -360,13 +375,40 @@ class Observer:
 
     def iteration(self, by_item: bool, frame: dict[str, Any]) -> None:
         """An iteration of a loop starts."""
-        began = time.perf_counter_ns()
         loop = self._stack[self._base + 1]
         loop.count += 1
+        if self._muted == self._base:
+            return
+        began = time.perf_counter_ns()
+        if loop.count == LONG_LOOP and step_of(loop.item) is None and not self._wanted:
+            self._mute(loop)
+            return
+        if loop.count == 0:
+            address = self._address()[: self._depth_of(loop)]
+            loop.before = {a: list(f) for a, f in self._sample.items() if a[: len(address)] == address}
         step = step_of(loop.item) if by_item else None
         number = ANY_ITERATION if step is None else self._position(loop, step)
         self._push(began, number, _IN_LOOP, frame, counts=step is not None)
         self._stack[-1].item = step
+
+    def _depth_of(self, loop: _Open) -> int:
+        """How many numbers lead to the loop."""
+        return next(n for n, item in enumerate(i for i in self._stack if i.parts is None) if item is loop) + 1
+
+    def _mute(self, loop: _Open) -> None:
+        """Watch nothing more in a loop that has seen many iterations: its clocks would cost far more than it does."""
+        del self._stack[self._base + _IN_LOOP :]
+        self._muted = self._base
+
+    def _scale_up(self, loop: _Open) -> None:
+        """Have the iterations that were watched stand for those that were not."""
+        del self._stack[self._base + _IN_LOOP :]
+        address = self._address()
+        factor = (loop.count + 1) / LONG_LOOP
+        for inside, figures in self._sample.items():
+            if len(inside) > len(address) and inside[: len(address)] == address:
+                before = loop.before.get(inside, [0] * len(figures))
+                figures[:] = [b + round((f - b) * factor) for b, f in zip(before, figures, strict=True)]
 
     def _position(self, loop: _Open, step: Any) -> int:
         """The number of one of the loop's callables: its place, or that which it had when it was met first."""
@@ -388,6 +430,8 @@ class Observer:
 
     def iterated(self, names: tuple[str, ...], frame: dict[str, Any]) -> None:
         """An iteration of a loop has ended, which assigned `names`."""
+        if self._muted == self._base:
+            return
         del self._stack[self._base + 1 + _IN_LOOP :]
         if self._stack[-1].number == ANY_ITERATION:
             self._stack.pop()
@@ -397,6 +441,8 @@ class Observer:
     def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
         """A unit's call: entered if it leads to a container, a nested dataset, a method of a library's dataset, or
         where the observer was sent."""
+        if self._muted == self._base:
+            return callee(*arguments, **keywords)
         began = time.perf_counter_ns()
         chosen = self._chosen(callee, (*arguments, *keywords.values()))
         if chosen is None:
@@ -620,6 +666,9 @@ def shared_of(owners: Iterable[Any]) -> tuple[Any, ...]:
 
 
 _VARIES = "which of several callables runs there differs between samples"
+
+LONG_LOOP = 100
+"""Iterations of a loop of plain statements that are watched in one run of it; they stand for all."""
 
 _IN_LOOP = 2
 """Items of the stack that stand before an iteration: its function and its loop."""

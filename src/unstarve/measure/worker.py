@@ -482,9 +482,11 @@ class _Watch:
         else:
             samples = self._some_samples(fetcher.dataset, index)
         self._batch_size = len(index) if fetcher.auto_collation else 1
-        before, cpu = time.perf_counter_ns(), time.process_time_ns()
+        before, cpu, overhead = time.perf_counter_ns(), time.process_time_ns(), self._collate_observer.overhead_ns
         batch = self._collate(fetcher.collate_fn, samples)
-        self._collates.append((time.perf_counter_ns() - before, time.process_time_ns() - cpu))
+        overhead = self._collate_observer.overhead_ns - overhead
+        wall, used = time.perf_counter_ns() - before, time.process_time_ns() - cpu
+        self._collates.append((max(1, wall - overhead), max(1, used - overhead)))
         self._keep(self._batch_pool, batch, BATCH_POOL if self._limit else 0)
         return batch
 
