@@ -24,6 +24,9 @@ SHARE_WEIGHT = 0.15
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
 
+PROMISING = 1.3
+"""A setting that gained so much when it was tried is named even where few rounds leave its interval wide."""
+
 IDLE_BELOW = 0.85
 """A device that computes less than this share of a fed step is held back by the host."""
 
@@ -51,17 +54,27 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
         _contention,
     )
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
-    worth = [culprit for culprit in found if culprit.gain.value >= WORTH and culprit.gain.low > 1.0]
+    worth = [culprit for culprit in found if culprit.gain.value >= WORTH and _is_shown(culprit)]
     ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(evidence, culprit))
     if not ranked:
-        ranked = _uncertain(found) or _by_accounting(evidence)
+        ranked = _uncertain(evidence, found) or _by_accounting(evidence)
     return tuple(culprit for culprit in ranked[:5] if _is_notable(culprit, ranked[0]))
 
 
-def _uncertain(found: Sequence[Culprit]) -> list[Culprit]:
+def _is_shown(culprit: Culprit) -> bool:
+    """Whether the gain is more than chance; a setting that was tried needs less, since trying it costs nothing."""
+    is_promising = culprit.kind in ("scheduling", "cpu") and _is_promising(culprit.gain)
+    return culprit.gain.low > 1.0 or is_promising
+
+
+def _is_promising(gain: Estimate) -> bool:
+    return gain.value >= PROMISING and gain.low > 1 / PROMISING
+
+
+def _uncertain(evidence: Evidence, found: Sequence[Culprit]) -> list[Culprit]:
     """The stage whose removal gained most, where too few rounds were measured to be sure of any."""
     tried = [culprit for culprit in found if culprit.gain.value >= WORTH]
-    return [max(tried, key=lambda culprit: culprit.gain.value)] if tried else []
+    return [max(tried, key=lambda culprit: culprit.gain.value * _precedence(evidence, culprit))] if tried else []
 
 
 def _is_notable(culprit: Culprit, first: Culprit) -> bool:
@@ -290,7 +303,7 @@ def _tried(evidence: Evidence, time: WallTime) -> list[Culprit]:
     found = []
     for rung, name in _TRIALS:
         gain = evidence.contrast(rung, "none")
-        if gain is not None and gain.low > 1 + evidence.threshold:
+        if gain is not None and (gain.low > 1 + evidence.threshold or _is_promising(gain)):
             found.append(
                 Culprit(
                     stage=rung,
@@ -340,7 +353,7 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
     tried = next((gain for settings, gain in evidence.trials() if not settings.in_order), None)
     if tried is None and not _is_stalled(evidence, fetches, busy):
         return []
-    if tried is not None and tried.low <= 1 + evidence.threshold:
+    if tried is not None and tried.low <= 1 + evidence.threshold and not _is_promising(tried):
         return []  # letting ready batches overtake was tried, and was not shown to help
     value = min(headroom_of(evidence).value, 1 / max(0.1, busy))
     gain = tried or estimate.computed(value, down=0.5, up=1.2)
