@@ -88,7 +88,8 @@ def _precedence(evidence: Evidence, culprit: Culprit) -> float:
     first: the other only tips something."""
     if culprit.kind == "scheduling":
         return 3.0
-    if culprit.stage in ("trial:affinity", "trial:worker-threads"):
+    is_crowded = evidence.recording.environment.get("torch_threads", 1) > max(1.0, evidence.cores)
+    if culprit.stage in ("trial:affinity", "trial:worker-threads") or (culprit.stage == "trial:threads" and is_crowded):
         return 2.0  # tried and proven: no stage is to blame for what a wrong setting makes of it
     if culprit.kind in ("workers", "cpu"):
         return 1.2
