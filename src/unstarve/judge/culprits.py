@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     if bound == "start":
         return tuple(_dropped(evidence) or _worker_start(evidence, time))
     if bound == "step":
-        return tuple(_copy(evidence, time) + _step_host(evidence, time))
+        return tuple(_copy(evidence, time) + _own_copy(evidence) + _step_host(evidence, time))
     if bound == "unresolved":
         return ()
     rules: tuple[Rule, ...] = (
@@ -248,6 +249,47 @@ def _copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
             gain=gain, evidence=f"With batches already on the device the loop runs {gain.value:.2f} times as fast as from the host.",
         )
     ]  # fmt: skip
+
+
+_MOVES = re.compile(r"(^|[._])(copy|to|cuda|cpu|put|upload|download|transfer|h2d|d2h)(_\w+)?$", re.IGNORECASE)
+"""Names of calls that move batches between the host and a device."""
+
+WAITING_SHARE = 0.15
+"""Share of a fed step from which on a line that only waits is worth mending."""
+
+
+def _own_copy(evidence: Evidence) -> list[Culprit]:
+    """A call of the loop body that moves data, by its name, and waits: for devices that torch does not know, such as a
+    library's own or a simulated one. While it waits, the step could go on if the copy overlapped with it."""
+    if evidence.recording.has_device:
+        return []
+    lines = [line for line in evidence.recording.body if line.wall_inclusive >= WAITING_SHARE and _moves_data(line)]
+    waiting = [line for line in lines if line.cpu_inclusive < 0.2 * line.wall_inclusive]
+    if not waiting:
+        return []
+    line = min(waiting, key=lambda line: (line.depth, -line.wall_inclusive))
+    share = line.wall_inclusive
+    gain = estimate.computed(1 / max(share, 1 - share), down=0.5, up=1.2)
+    return [
+        Culprit(
+            stage="copy",
+            kind="copy",
+            name="copy that the loop body waits for",
+            source=line.source,
+            text=line.text,
+            resource="bandwidth",
+            gain=gain if share < 0.5 else replace(gain, high=2.0),
+            evidence=(
+                f"With batches from cache the loop body waits in this call for {share:.0%} of its time, without "
+                "computing; some of it may be the device's own work, which the copy waits for. Computed, not tried: as "
+                "fast as if copy and rest of the step overlapped."
+            ),
+        )
+    ]
+
+
+def _moves_data(line: BodyLine) -> bool:
+    return any(_MOVES.search(name) for name in re.findall(r"[\w.]+(?=\()", line.text))
 
 
 def _workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
