@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch.utils.data import ChainDataset
+
 from unstarve import labels
 from unstarve.measure import split, values
 from unstarve.measure.counters import RunDelay
@@ -45,6 +47,9 @@ from unstarve.measure.split import ANY_ITERATION, Address, Step, Switched, Unspl
 
 OPAQUE_SHARE = 0.5
 """From this share of the time on that goes into iterables which cannot be looked into, sampling tells more."""
+
+MOST_IN_A_ROW = 2000
+"""Steps served without a sample for the loop: what follows drops all of the few that were kept."""
 
 _BUFFERS = (list, dict, set, bytearray, collections.deque)
 """A step that makes one of these longer or shorter leaves something for later turns, so that it must run."""
@@ -76,11 +81,14 @@ class Stream:
         self.serving: Serving | None = None
         """What is served, if anything is."""
         self.effects = effects
+        self.served_in_a_row = 0
+        """Steps served since the last item was asked for."""
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> Any:
+        self.served_in_a_row = 0
         try:
             return next(self._generator)
         except StopIteration:
@@ -98,6 +106,16 @@ class Stream:
         """Have steps served from their next turn on, or no longer."""
         self.serving, self.is_on = serving, serving is not None
 
+    def count_served(self) -> None:
+        """Note that a step was served.
+
+        Raises:
+            Unsplittable: too many were, without a sample for the loop.
+        """
+        self.served_in_a_row += 1
+        if self.served_in_a_row > MOST_IN_A_ROW:
+            raise Unsplittable("of the samples that were kept none comes through what follows")
+
     def adopted(self, items: Any, base: Address) -> Any:
         """The iterable, switched if it is a generator of the user's that has not begun; else as it is."""
         try:
@@ -108,7 +126,7 @@ class Stream:
     def _adopted(self, generator: Any, base: Address) -> Any:
         if type(generator) is not types.GeneratorType or inspect.getgeneratorstate(generator) != inspect.GEN_CREATED:
             raise Unsplittable(f"what it runs over is no generator of Python's that has not begun ({_kind(generator)})")
-        if is_library(generator.gi_code.co_filename):
+        if is_library(generator.gi_code.co_filename) and generator.gi_code is not ChainDataset.__iter__.__code__:
             raise Unsplittable("its generator is a library's")
         function, arguments = _origin(generator)
         parts = split.switched(function)
@@ -186,11 +204,12 @@ class Turns:
     def source(self, number: int, items: Iterable[Any]) -> Iterator[Any]:
         """The items that a loop runs over; nothing is drawn for turns that are served."""
         address = (*self._base, number)
-        items = self.stream.adopted(items, address)
-        draw = iter(items).__next__
-        is_opaque = not isinstance(items, (list, tuple, range, str, dict)) and not _is_ours(items)
+        drawn = self.stream.adopted(iter(items), address)  # of a generator, or of an object whose `__iter__` is one
+        draw = drawn.__next__
+        is_opaque = not isinstance(items, (list, tuple, range, str, dict)) and not _is_ours(drawn)
         while True:
             if self.stream.is_on and number in self._skipped():
+                self.stream.count_served()
                 yield None
                 continue
             watch = self.stream.watch
@@ -250,6 +269,7 @@ class Turns:
     def load(self, number: int, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
         """Values of these locals: the snapshot's, or the present ones."""
         assert self._serving is not None
+        self.stream.count_served()
         if self._serving.resume:
             frame = self._frame = self._frame or self._serving.pool.serve()[0]
         else:
