@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, share_of
+from unstarve.judge.reading import told_apart
 from unstarve.judge.walltime import dropping_start, waiting_loader
 from unstarve.recording import BodyLine, Stage
 from unstarve.report import Culprit, Estimate, WallTime
@@ -101,18 +102,21 @@ def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
 def _stage_culprit(evidence: Evidence, stage: Stage, gain: Estimate) -> Culprit:
     share = share_of(evidence, stage)
     place = _hottest(evidence, stage)
+    resource = _resource(place)
+    told = told_apart(evidence, stage, resource, gain)
     return Culprit(
         stage=stage.id,
-        kind=stage.kind,
+        kind=stage.kind if told is None else told.kind,
         name=stage.name,
         source=place.source,
         text=place.text,
-        resource=_resource(place),
+        resource=resource if told is None else told.resource,
         gain=gain,
         path=_path(evidence, place),
         evidence=(
             f"With only this stage served from cache the loop runs {gain.value:.2f} times as fast; it takes "
             f"{share:.0%} of a sample's time ({mean_ms(stage):.2f} ms, n={len(stage.wall_ns)})."
+            + ("" if told is None else told.sentence)
         ),
     )
 
