@@ -12,6 +12,7 @@ import os
 import pickle
 import random
 import sys
+import sysconfig
 import tarfile
 import time
 import zipfile
@@ -514,10 +515,9 @@ def test_a_worker_whose_reads_cannot_be_kept_says_why(tmp_path: Path) -> None:
 
 
 class Photos(Dataset):
-    """A statement that opens, reads and decodes, on some file system."""
+    """A statement that opens, reads and decodes."""
 
-    def __init__(self, opened: Callable[[str], Any], folder: Path, side: int) -> None:
-        self.opened = opened
+    def __init__(self, folder: Path, side: int) -> None:
         self.paths = [str(folder / f"{number}.png") for number in range(64)]
         for number, path in enumerate(self.paths):
             pixels = np.random.default_rng(number).integers(0, 255, (side, side, 3), dtype=np.uint8)
@@ -527,8 +527,40 @@ class Photos(Dataset):
         return 4000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        image = Image.open(self.opened(self.paths[index % 64])).convert("RGB")
+        image = Image.open(self.paths[index % 64]).convert("RGB")
         return torch.from_numpy(np.asarray(image)[:32, :32].copy())
+
+
+class FarPhotos(Photos):
+    """The same on a file system of a library's."""
+
+    def __init__(self, files: Any, folder: Path, side: int) -> None:
+        super().__init__(folder, side)
+        self.files = files
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        image = Image.open(self.files.open(self.paths[index % 64], "rb")).convert("RGB")
+        return torch.from_numpy(np.asarray(image)[:32, :32].copy())
+
+
+FAR = """
+class Far(fsspec.AbstractFileSystem):
+    protocol = "far"
+
+    def _open(self, path, mode="rb", **more):
+        time.sleep(0.01)
+        return open(path, mode)
+
+    def info(self, path, **more):
+        return {"name": path, "size": os.stat(path).st_size, "type": "file"}
+"""
+
+
+def far_files() -> Any:
+    """A file system that answers late, as if it came with an installed package."""
+    names = {"fsspec": pytest.importorskip("fsspec"), "time": time, "os": os}
+    exec(compile(FAR, os.path.join(sysconfig.get_paths()["purelib"], "far.py"), "exec"), names)
+    return names["Far"]()
 
 
 def diagnosed(data: Dataset, workers: int) -> Report:
@@ -544,7 +576,7 @@ def diagnosed(data: Dataset, workers: int) -> Report:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loop_that_decodes_files_gets_the_rung_and_blames_the_decoding(tmp_path: Path, workers: int) -> None:
     """Files that the page cache holds cost nothing to read: the line that opens and decodes them is a decode."""
-    report = diagnosed(Photos(lambda path: path, tmp_path, 400), workers)
+    report = diagnosed(Photos(tmp_path, 400), workers)
     culprit = next(each for each in report.verdict.culprits if each.kind != "workers")
     assert (culprit.kind, culprit.resource) == ("decode", "cpu")
     assert "Image.open" in (culprit.text or "")
@@ -555,20 +587,7 @@ def test_a_loop_that_decodes_files_gets_the_rung_and_blames_the_decoding(tmp_pat
 @pytest.mark.live
 def test_a_loop_that_waits_for_its_storage_gets_the_rung_and_blames_the_reading(tmp_path: Path) -> None:
     """The same line over a file system that answers late is a read, and fast with the bytes in memory."""
-    fsspec = pytest.importorskip("fsspec")
-
-    class Far(fsspec.AbstractFileSystem):
-        protocol = "far"
-
-        def _open(self, path: str, mode: str = "rb", **more: Any) -> Any:
-            time.sleep(0.01)
-            return open(path, mode)
-
-        def info(self, path: str, **more: Any) -> dict[str, Any]:
-            return {"name": path, "size": os.stat(path).st_size, "type": "file"}
-
-    far = Far()
-    report = diagnosed(Photos(lambda path: far.open(path, "rb"), tmp_path, 64), 2)
+    report = diagnosed(FarPhotos(far_files(), tmp_path, 64), 2)
     culprit = report.verdict.culprits[0]
     assert (culprit.kind, culprit.resource) == ("read", "wait")
     assert "reading is most of what it costs" in culprit.evidence

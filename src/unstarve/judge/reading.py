@@ -46,10 +46,10 @@ def told_apart(evidence: Evidence, stage: Stage, resource: str, gain: Estimate) 
 
 def _part_of_reading(evidence: Evidence, stage: Stage) -> float | None:
     """The stage's part of all waiting in stages that read; None where it is not known to read."""
-    readers = [leaf for leaf in _leaves(evidence) if leaf.read_calls]
+    readers = [
+        leaf for leaf in _leaves(evidence) if leaf.read_calls or leaf.kind == "read"
+    ]  # maps are read without calls
     mine = [leaf for leaf in readers if _is_within(evidence, leaf, stage)]
-    if not readers:  # mapped files are read without calls
-        return 1.0 if stage.kind in ("read", "decode") else None
     if not mine:
         return None
     total = sum(_waited_ns(leaf) for leaf in readers)

@@ -1,7 +1,7 @@
 """What happens inside a worker: fetch a batch as the current order says, and send back how it went.
 
 Nothing of the user's is patched: variants of the dataset's functions are called beside the originals, and under the
-order `run` the original fetcher runs untouched.
+order `run` the original fetcher runs untouched. Only what opens files is replaced, during fetches under the order `reads`.
 """
 
 from __future__ import annotations
