@@ -40,6 +40,9 @@ LEAST_SAMPLES = 4
 PATIENCE_NS = 3_000_000_000
 """No more samples are made for their files after this long."""
 
+READ_AGAIN_BYTES = 4 * PAGE_BYTES
+"""What a reader with a buffer may read over again of a small file, such as the directory of an archive."""
+
 KEPT_SHARE = 0.9
 """Share of the openings under the order that must find their file in memory."""
 
@@ -165,7 +168,8 @@ class Reads:
     @contextmanager
     def _redirected(self) -> Iterator[None]:
         if self._places is None:
-            self._places = _find_places(self._local, self._remote)
+            this = weakref.proxy(self)  # what is put in place of `open` must not keep the copies alive
+            self._places = _find_places(lambda path: this._local(path), lambda *file: this._remote(*file))
         for place in self._places:
             if place.held is place.original:
                 place.put(place.replacement)
@@ -220,8 +224,8 @@ class Reads:
         opened = {each.key: each for _, group in groups for each in group}
         if not opened:
             raise Unkept("no file is opened by name while a sample is made")
-        size = sum(each.size for _, group in groups for each in group)
-        if read > 2 * size + PAGE_BYTES * len(groups):
+        sizes = [each.size for _, group in groups for each in group]
+        if read > 2 * sum(sizes) + READ_AGAIN_BYTES * len(sizes):
             raise Unkept("most of what is read comes through files that stay open, or in other ways than by name")
         _check_closed({key[1] for key in opened if not key[0]})
         self._keep(groups)
