@@ -93,3 +93,32 @@ def test_the_ladder_marks_the_drop_below_the_bytes_for_a_read() -> None:
     report = report_of(40, load("decode"))
     assert [rung.id for rung in report.rungs][-3:] == ["bytes", "none", "knockout:load"]
     assert guilty_drops(report)["none"].kind == "read"
+
+
+@pytest.mark.parametrize("others", [{}, {"knockout:crop": 78}], ids=["nothing else", "another stage"])
+def test_a_read_that_could_not_be_knocked_out_is_blamed_by_the_rung(others: dict[str, float]) -> None:
+    """A stage that gives an open file is never served from cache; what free reading gains is its gain."""
+    opens = dataclasses.replace(make_stage("open", 10, cpu=0.05, kind="read"), read_calls=0)
+    crop = make_stage("crop", 1, kind="code")
+    periods = {"none": 80, "samples": 22, "host": 20, "bytes": 32, **others}
+    report = judge(make_recording(periods, stages=(opens, crop)))
+    assert [each.stage for each in report.verdict.culprits] == ["open"]
+    culprit = first(report)
+    assert (culprit.stage, culprit.kind, culprit.resource) == ("open", "read", "wait")
+    assert culprit.gain.value == pytest.approx(80 / 32, rel=0.02)
+    assert culprit.evidence.startswith("With the bytes of files in memory")
+
+
+def test_a_read_that_was_knocked_out_is_blamed_once() -> None:
+    """The knock-out of the stage, or of one around it, says what it gains; the rung adds no second culprit."""
+    outer = make_stage("load", 10, kind="code", cpu=0.2)
+    inner = dataclasses.replace(make_stage("read", 9, cpu=0.05, kind="read", parent="load"), read_calls=30)
+    report = report_of(40, outer, inner)
+    assert [culprit.stage for culprit in report.verdict.culprits] == ["load"]
+    assert first(report).kind == "read"
+
+
+def test_free_reading_that_gains_nothing_blames_nobody() -> None:
+    """The stage that waits longest is no culprit where the loop is as slow with its bytes in memory."""
+    opens = dataclasses.replace(make_stage("open", 1, cpu=0.5, kind="read"), read_calls=30)
+    assert "open" not in {culprit.stage for culprit in report_of(80, load("decode"), opens).verdict.culprits}

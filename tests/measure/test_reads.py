@@ -590,4 +590,4 @@ def test_a_loop_that_waits_for_its_storage_gets_the_rung_and_blames_the_reading(
     report = diagnosed(FarPhotos(far_files(), tmp_path, 64), 2)
     culprit = report.verdict.culprits[0]
     assert (culprit.kind, culprit.resource) == ("read", "wait")
-    assert "reading is most of what it costs" in culprit.evidence
+    assert culprit.evidence.startswith("With the bytes of files in memory")

@@ -56,6 +56,21 @@ def _part_of_reading(evidence: Evidence, stage: Stage) -> float | None:
     return sum(_waited_ns(leaf) for leaf in mine) / total if total else 1.0
 
 
+def slowest_reader(evidence: Evidence) -> Stage | None:
+    """The stage that waits longest for what it reads, unless it was knocked out, alone or with what contains it."""
+    stage = max(_readers(evidence), key=_waited_ns, default=None)
+    stages = evidence.recording.stages
+    tried = [each for each in stages if f"knockout:{each.id}" in evidence.rates]
+    if stage is None or any(_is_within(evidence, stage, each) for each in tried):
+        return None
+    return stage
+
+
+def _readers(evidence: Evidence) -> list[Stage]:
+    """Stages that read, by the kernel's count or, for mapped files and sockets, by their kind."""
+    return [leaf for leaf in _leaves(evidence) if leaf.read_calls or leaf.kind == "read"]
+
+
 def _waited_ns(stage: Stage) -> float:
     waited = sum(stage.wall_ns) - sum(stage.cpu_ns) - sum(stage.delay_ns)
     return max(0, waited) / max(1, len(stage.wall_ns))

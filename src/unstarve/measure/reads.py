@@ -242,7 +242,8 @@ class Reads:
         try:
             with self._redirected():
                 for item in wanted:
-                    self._opened = group = []
+                    group: list[_Opened] = []
+                    self._opened = group
                     groups.append((item, group))
                     samples.append(fetcher.dataset[item] if by_sample else fetcher.fetch(item))
                     if len(groups) >= LEAST_SAMPLES and time.perf_counter_ns() > deadline:
