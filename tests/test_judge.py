@@ -18,6 +18,7 @@ LABELS = {
     "collated": ("collated batch cached in the worker", "collated", 20),
     "samples": ("processed sample cached", "samples", 30),
     "raw": ("raw sample cached", "cut", 80),
+    "bytes": ("bytes cached, decode runs", "cut", 85),
     "none": ("nothing cached", "none", 90),
 }
 

@@ -145,6 +145,8 @@ class Stage:
     """Bytes that system calls read during the timed samples, page cache included."""
     read_calls: int = 0
     """Read system calls during the timed samples."""
+    decodes: bool = False
+    """Whether the statement calls something that decodes, by its name."""
     faults: int = 0
     """Minor and major page faults during the timed samples."""
 

@@ -6,9 +6,9 @@ import pytest
 from scripted import Bench, Pipeline
 
 from unstarve.law import Loop
-from unstarve.measure import experiment
-from unstarve.measure.experiment import HOST, NONE, Experiment, Options
-from unstarve.recording import Settings
+from unstarve.measure import experiment, plan
+from unstarve.measure.experiment import BYTES, HOST, NONE, Experiment, Options
+from unstarve.recording import Settings, Stage
 
 STARVED = Pipeline(Loop(step_s=0.01, fetch_s=0.08, cpu_s=0.08, cores=8), Settings(num_workers=2))
 FED = Pipeline(Loop(step_s=0.05, fetch_s=0.02, cpu_s=0.02, cores=8), Settings(num_workers=2))
@@ -135,3 +135,26 @@ def test_host_and_none_alone_make_a_programme_without_workers_control() -> None:
     assert bench.drive(experiment.program(bench, Options(budget_s=20)))
     assert {block.rung for block in bench.blocks} == {HOST.id, NONE.id}
     assert {order["mode"] for order in bench.orders} == {"run"}
+
+
+@pytest.mark.parametrize(("share", "calls", "is_offered"), [(0.5, 20, True), (0.01, 20, False), (0.5, 0, False)])
+def test_the_bytes_rung_is_offered_where_a_stage_that_matters_reads(share: float, calls: int, is_offered: bool) -> None:
+    """Without reading there is nothing to tell from decoding, and a cheap stage is not worth a rung."""
+    stage = Stage(id="code:0", kind="code", name="load", text="x = load(path)", wall_ns=(1,) * 10, read_calls=calls)
+    lab = Experiment(Bench(STARVED), Options(budget_s=20))
+    lab._nodes = [plan.Node((0,), stage, is_item=False, share=share, is_leaf=True)]
+    lab._add_bytes()
+    assert [rung.id for rung in lab.planned] == ["bytes"] * is_offered
+
+
+def test_every_worker_fills_before_the_bytes_rung_is_measured() -> None:
+    """Each worker's first batch under the rung finds out which files to keep, so as many steps pass unmeasured, also
+    where workers are slow and blocks start at once."""
+    bench = Bench(paced(0.5, workers=4))
+    lab = Experiment(bench, Options(budget_s=40))
+    assert bench.drive(lab.warm_up())
+    lab._filled_fleet = bench.fleet
+    lab.add(BYTES, "loader", {"mode": "reads", "limit_bytes": 1})
+    before = bench.steps
+    assert bench.drive(lab.block(BYTES.id, 1))
+    assert bench.steps - before == 4 + lab.blocks[0].steps

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unstarve.measure import plan
 from unstarve.measure.runtime import Cost
+from unstarve.recording import Stage
 
 
 def cost(*wall_ns: int, cpu: float = 1.0, **facts) -> Cost:
@@ -83,3 +86,27 @@ def test_parts_sum_to_the_whole_however_much_watching_cost(parts: list[int], slo
     found = unperturbed([{(1,): cost(sum(parts))}, {(1,): cost(sum(slow)), **inside}])
     total = sum(found[address].wall_ns[0] for address in inside)
     assert total == pytest.approx(sum(parts), rel=1e-6, abs=len(parts))
+
+
+def stage_of(text: str, *, calls: int = 0, samples: int = 10) -> Stage:
+    costs = {(0,): replace(cost(*[1000] * samples), text=text, source="train.py:3", name=text, read_calls=calls)}
+    return plan.nodes(costs, 1000.0)[0].stage
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "reads", "decodes"),
+    [
+        ('x = Image.open(path).convert("RGB")', 20, True, True),
+        ("x = cv2.imread(path)", 20, True, True),
+        ("x = io.read_file(path)", 0, True, False),
+        ("x = decode_jpeg(data)", 0, False, True),
+        ("x = np.load(path)", 20, True, False),
+        ("time.sleep(0.1)", 0, False, False),
+        ("x = x * open_share", 1, False, False),
+    ],
+)
+def test_stages_that_may_read_and_that_decode_are_told(text: str, calls: int, reads: bool, decodes: bool) -> None:
+    """Reading shows in the kernel's count, in most samples, or in what is called; decoding in what is called alone."""
+    stage = stage_of(text, calls=calls)
+    assert plan.may_read(stage) is reads
+    assert stage.decodes is decodes

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, share_of
+from unstarve.judge.reading import slowest_reader, told_apart
 from unstarve.judge.walltime import dropping_start, waiting_loader
 from unstarve.recording import BodyLine, Stage
 from unstarve.report import Culprit, Estimate, WallTime
@@ -45,6 +46,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
         _other_loader,
         _second_loader,
         _knocked_out,
+        _read_for_free,
         _whole_dataset,
         _fixed,
         _copy,
@@ -127,22 +129,40 @@ def _saved(evidence: Evidence, stage: Stage) -> str | None:
     return "cpu" if cpus[0] - cpus[1] >= 0.5 * (saved - max(0.0, delays[0] - delays[1])) else "wait"
 
 
-def _stage_culprit(evidence: Evidence, stage: Stage, gain: Estimate) -> Culprit:
+def _read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """A stage that reads and could not be served from cache, such as one that gives an open file, by the rung with files'
+    bytes in memory."""
+    gain = evidence.contrast("bytes", "none")
+    stage = slowest_reader(evidence)
+    if gain is None or stage is None:
+        return []
+    sentence = (
+        f"With the bytes of files in memory, and all else run, the loop runs {gain.value:.2f} times as fast; of the stages "
+        "that read, this one waits longest."
+    )
+    culprit = _stage_culprit(evidence, stage, _capped(evidence, gain))
+    return [replace(culprit, kind="read", resource="wait", evidence=sentence)]
+
+
+def _stage_culprit(evidence: Evidence, stage: Stage, gain: Estimate, sentence: str | None = None) -> Culprit:
     share = share_of(evidence, stage)
+    knocked_out = (
+        f"With only this stage served from cache the loop runs {gain.value:.2f} times as fast; it takes "
+        f"{share:.0%} of a sample's time ({mean_ms(stage):.2f} ms, n={len(stage.wall_ns)})."
+    )
     place = _hottest(evidence, stage)
+    resource = _resource(place)
+    told = told_apart(evidence, stage, resource, gain)
     return Culprit(
         stage=stage.id,
-        kind=stage.kind,
+        kind=stage.kind if told is None else told.kind,
         name=stage.name,
         source=place.source,
         text=place.text,
-        resource=_resource(place),
+        resource=resource if told is None else told.resource,
         gain=gain,
         path=_path(evidence, place),
-        evidence=(
-            f"With only this stage served from cache the loop runs {gain.value:.2f} times as fast; it takes "
-            f"{share:.0%} of a sample's time ({mean_ms(stage):.2f} ms, n={len(stage.wall_ns)})."
-        ),
+        evidence=(sentence or knocked_out) + ("" if told is None else told.sentence),
     )
 
 
@@ -156,12 +176,13 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
     stage = max(leaves, key=mean_ms)
-    culprit = _stage_culprit(evidence, stage, gain_by_share(evidence, stage, _capped(evidence, gain)))
+    if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in _read_for_free(evidence, time)):
+        return []  # shown by a rung of its own
     sentence = (
         f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; this stage takes "
         f"{share_of(evidence, stage):.0%} of a sample's time, and its own gain is computed from that."
     )
-    return [replace(culprit, evidence=sentence)]
+    return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, _capped(evidence, gain)), sentence)]
 
 
 def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
@@ -578,12 +599,11 @@ def _by_accounting(evidence: Evidence) -> list[Culprit]:
     if not leaves or gain is None or gain.value < 1 + 3 * evidence.threshold:
         return []
     stage = max(leaves, key=mean_ms)
-    culprit = _stage_culprit(evidence, stage, gain_by_share(evidence, stage, gain))
     sentence = (
         f"It takes {share_of(evidence, stage):.0%} of a sample's time, and the gain is computed from that: no removal of "
         "a single stage was shown to help."
     )
-    return [replace(culprit, evidence=sentence)]
+    return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, gain), sentence)]
 
 
 def _capped(evidence: Evidence, gain: Estimate) -> Estimate:

@@ -24,6 +24,7 @@ from unstarve.recording import Block, BodyLine, Note, Rung, Settings, Stage
 
 NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
 RAW = Rung(id="raw", label="raw sample cached", kind="cut", order=80)
+BYTES = Rung(id="bytes", label="bytes cached, decode runs", kind="cut", order=85)
 SAMPLES = Rung(id="samples", label="processed sample cached", kind="samples", order=30)
 COLLATED = Rung(id="collated", label="collated batch cached in the worker", kind="collated", order=20)
 HOST = Rung(id="host", label="batch cached on the host", kind="host", order=10)
@@ -419,6 +420,7 @@ class Experiment:
             if self._bench.has_device:
                 self.add(DEVICE, "device", {})
         if self._options.full:
+            self._add_bytes()
             self._add_fine_rungs(all_cuts=True)
 
     def _add_fine_rungs(self, *, all_cuts: bool) -> None:
@@ -485,7 +487,8 @@ class Experiment:
         self._random.shuffle(names)
         if number == 0:
             return sorted(names, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-        weighty = [name for name in names if name in _FIRST or name.startswith(("knockout:", "trial:"))]
+        heavy = ("knockout:", "trial:")
+        weighty = [name for name in names if name in (*_FIRST, BYTES.id) or name.startswith(heavy)]
         others = [name for name in names if name not in weighty]
         return weighty + (others if number % 2 or self._options.full else [])
 
@@ -576,6 +579,7 @@ class Experiment:
         if self._bench.threads > 1 and (computes or is_crowded) and self._bench.workers:
             self.add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
         if ratio(SAMPLES.id, NONE.id) > 1.03:
+            self._add_bytes()
             self._add_fine_rungs(all_cuts=False)
         if not self._bench.workers:
             if ratio(HOST.id, SAMPLES.id) > 1.03:
@@ -586,6 +590,14 @@ class Experiment:
         if ratio(HOST.id, COLLATED.id) > 1.05 or self._body_ns(NONE.id) > 1.1 * self._body_ns(HOST.id):
             self.add(NO_TRANSPORT, "loader", {"mode": "token"})
             self.add(NO_LOADING, "loader", {"mode": "idle"})
+
+    def _add_bytes(self) -> None:
+        """Tell reading from what is done to the bytes, where files may be read."""
+        if any(node.is_source for node in self._nodes):
+            return  # a stream's samples cannot be made over and over
+        if any(node.is_leaf and node.share >= plan.SUSPECT_SHARE and plan.may_read(node.stage) for node in self._nodes):
+            limit_bytes = self._bench.pool_bytes // (len(self._wanted) + 3)
+            self.add(BYTES, "loader", {"mode": "reads", "limit_bytes": limit_bytes})
 
     def _add_worker_trials(self) -> None:
         """Try what the workers reported of themselves: threads that fight for cores, a narrowed affinity mask."""
@@ -690,6 +702,8 @@ class Experiment:
     def _measure(self, rung: Rung, source: str, number: int) -> Generator[Give, Step | None, Block | None]:
         workers = max(1, self._bench.workers)
         settle = self._settle_steps(source)
+        if rung.id == BYTES.id and not any(block.rung == BYTES.id for block in self._blocks):
+            settle = workers  # each worker's first batch under it finds out which files to keep
         for position in range(4 * settle):
             step = yield from self._give(source)
             if self._has_failed(step, rung):

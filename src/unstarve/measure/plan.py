@@ -33,6 +33,8 @@ _DECODE = re.compile(
     r"|to_pil|Image\.open",
     re.IGNORECASE,
 )
+_DECODES_PATH = re.compile(r"imread|read_(image|video)|(sf|soundfile)\.read|(audio|librosa)\.load", re.IGNORECASE)
+"""Calls that read a file by its path and decode it."""
 _TRANSFORM = re.compile(r"transform|augment|(^|[._])tf$|(^|[._])aug$|preprocess|pipeline$", re.IGNORECASE)
 
 
@@ -301,6 +303,7 @@ def _stage(
         delay_ns=tuple(cost.delay_ns),
         read_bytes=cost.read_bytes,
         read_calls=cost.read_calls,
+        decodes=any(_DECODE.search(name) or _DECODES_PATH.search(name) for name in _called(cost.callee, text)),
         faults=cost.faults,
     )
 
@@ -379,6 +382,17 @@ def kind_of(cost: Cost, *, inside_item: bool = False) -> str:
     if inside_item or _TRANSFORM.search(called):
         return "transform"
     return "code"
+
+
+def may_read(stage: Stage) -> bool:
+    """Whether the stage reads in most samples, by the kernel's count or, for what maps files, by what it calls."""
+    is_reading = bool(stage.wall_ns) and 2 * stage.read_calls >= len(stage.wall_ns)
+    return is_reading or any(_READ.search(name) for name in _called(stage.callee, stage.text or ""))
+
+
+def _called(callee: str | None, text: str) -> list[str]:
+    """Names that a statement calls, dots included."""
+    return [*([callee] if callee else []), *re.findall(r"[\w.]+(?=\()", text)]
 
 
 def suspects(found: Sequence[Node], limit: int) -> list[Node]:

@@ -1,7 +1,7 @@
 """What happens inside a worker: fetch a batch as the current order says, and send back how it went.
 
 Nothing of the user's is patched: variants of the dataset's functions are called beside the originals, and under the
-order `run` the original fetcher runs untouched.
+order `run` the original fetcher runs untouched. Only what opens files is replaced, during fetches under the order `reads`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import types
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from unstarve.measure import values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
+from unstarve.measure.reads import KEPT_SAMPLES, Reads, Unkept
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
 from unstarve.measure.scout import Scout
 from unstarve.measure.split import Address, Unsplittable
@@ -159,6 +161,8 @@ class Instruments:
         self._servers: dict[tuple[Address, bool], Server] = {}
         self._sample_pool = Pool()
         self._batch_pool = Pool(always_copy=True)
+        self._reads: Reads | None = None
+        self._recent: deque[Any] = deque(maxlen=KEPT_SAMPLES)
         self._scout = Scout()
         self._stream: Stream | None = None
         self._effects: dict[Place, Effects] = {}
@@ -229,7 +233,9 @@ class Instruments:
             os.sched_setaffinity(0, order.get("affinity", own["affinity"]))
 
     def _copied_ns(self) -> int:
-        return self._sample_pool.copied_ns + self._batch_pool.copied_ns + sum(p.copied_ns for p in self._pools.values())
+        kept_ns = self._reads.kept_ns if self._reads is not None else 0
+        pools = (self._sample_pool, self._batch_pool, *self._pools.values())
+        return kept_ns + sum(pool.copied_ns for pool in pools)
 
     def _carry_out(self, order: dict[str, Any], index: Any) -> Any:
         mode = order["mode"]
@@ -302,6 +308,17 @@ class Instruments:
         """Nothing made, nothing sent: what ordering batches costs by itself."""
         return Token()
 
+    def _serve_reads(self, order: dict[str, Any], index: Any) -> Any:
+        """Everything made, from files in memory: the loop's speed if reading from storage were free."""
+        fetcher = self._fetcher
+        if hasattr(fetcher, "dataset_iter"):
+            raise Unkept("an iterable data set cannot be asked for the same samples again")
+        if self._reads is None:
+            self._reads = Reads(order["limit_bytes"])
+        by_sample = fetcher.auto_collation and _root(fetcher).granularity == "sample"
+        recent = self._recent if by_sample or not fetcher.auto_collation else ()
+        return self._reads.fetch(fetcher, index, list(recent), by_sample=by_sample)
+
     def _serve_through(self, server: Server, index: Any) -> Any:
         fetcher = self._fetcher
         if fetcher.auto_collation and _root(fetcher).granularity == "sample":
@@ -339,6 +356,7 @@ class Instruments:
             stream = self._stream if self._stream is getattr(self._fetcher, "dataset_iter", None) else None
             self._watch = _Watch(order, self._fetcher, self._worker, self._scout, stream, self._why_no_stream)
             self._watch.begin(self._sample_pool, self._batch_pool)
+        self._recent.extend(index if self._fetcher.auto_collation else [index])
         watch = self._watch
         if watch.is_done:
             return Token() if watch.is_aside else self._fetcher.fetch(index)

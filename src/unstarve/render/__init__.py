@@ -205,6 +205,9 @@ def _rung_that_spares(culprit: Culprit, rungs: tuple[RungResult, ...], stages: t
         for position, rung in enumerate(rungs):
             if rung.after == stage:
                 return position
+    ids = [rung.id for rung in rungs]
+    if culprit.kind == "read" and "bytes" in ids:
+        return ids.index("bytes")
     kinds = [rung.kind for rung in rungs]
     kind = _DROP_BELOW.get(culprit.kind)
     return kinds.index(kind) if kind in kinds else None

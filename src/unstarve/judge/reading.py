@@ -1,0 +1,92 @@
+"""Reading told from decoding, by the rung under which files' bytes come from memory and all else runs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from unstarve.judge.evidence import Evidence
+from unstarve.recording import Stage
+from unstarve.report import Estimate
+
+MOST = 0.5
+"""Share of what a stage costs that free reading must save for the stage to be a read."""
+
+
+class Told(NamedTuple):
+    """What a stage turned out to be."""
+
+    kind: str
+    resource: str
+    sentence: str
+    """The evidence."""
+
+
+def told_apart(evidence: Evidence, stage: Stage, resource: str, gain: Estimate) -> Told | None:
+    """What a stage that reads spends its time on; None where that was not tried, or the stage does not read.
+
+    Args:
+        evidence: figures of the loop.
+        stage: the stage to blame.
+        resource: what it uses up, by the workers' clocks.
+        gain: the loop's speed-up without the stage.
+    """
+    free = evidence.contrast("bytes", "none")
+    part = _part_of_reading(evidence, stage)
+    if free is None or part is None or stage.kind not in ("read", "decode", "code") or gain.value <= 1:
+        return None
+    saved = max(0.0, 1 - 1 / free.value) * part / (1 - 1 / gain.value)
+    sentence = f" With its files' bytes in memory, and all else run, the loop runs {free.value:.2f} times as fast"
+    if saved >= MOST and free.low > 1:
+        return Told("read", "wait", f"{sentence}: reading is most of what it costs.")
+    if resource == "wait":
+        return Told(stage.kind, resource, f"{sentence}: it hardly waits for the bytes of files.")
+    kind = "decode" if _decodes(evidence, stage) else stage.kind
+    return Told(kind, resource, f"{sentence}: most of what it costs is done to the bytes.")
+
+
+def _part_of_reading(evidence: Evidence, stage: Stage) -> float | None:
+    """The stage's part of all waiting in stages that read; None where it is not known to read."""
+    readers = _readers(evidence)
+    mine = [leaf for leaf in readers if _is_within(evidence, leaf, stage)]
+    if not mine:
+        return None
+    total = sum(_waited_ns(leaf) for leaf in readers)
+    return sum(_waited_ns(leaf) for leaf in mine) / total if total else 1.0
+
+
+def slowest_reader(evidence: Evidence) -> Stage | None:
+    """The stage that waits longest for what it reads, unless it was knocked out, alone or with what contains it."""
+    stage = max(_readers(evidence), key=_waited_ns, default=None)
+    stages = evidence.recording.stages
+    tried = [each for each in stages if f"knockout:{each.id}" in evidence.rates]
+    if stage is None or any(_is_within(evidence, stage, each) for each in tried):
+        return None
+    return stage
+
+
+def _readers(evidence: Evidence) -> list[Stage]:
+    """Stages that read, by the kernel's count or, for mapped files and sockets, by their kind."""
+    return [leaf for leaf in _leaves(evidence) if leaf.read_calls or leaf.kind == "read"]
+
+
+def _waited_ns(stage: Stage) -> float:
+    waited = sum(stage.wall_ns) - sum(stage.cpu_ns) - sum(stage.delay_ns)
+    return max(0, waited) / max(1, len(stage.wall_ns))
+
+
+def _decodes(evidence: Evidence, stage: Stage) -> bool:
+    return stage.decodes or any(leaf.decodes and _is_within(evidence, leaf, stage) for leaf in _leaves(evidence))
+
+
+def _leaves(evidence: Evidence) -> list[Stage]:
+    stages = [stage for stage in evidence.recording.stages if stage.id not in ("collate", "ipc")]
+    parents = {stage.parent for stage in stages}
+    return [stage for stage in stages if stage.id not in parents]
+
+
+def _is_within(evidence: Evidence, stage: Stage, outer: Stage) -> bool:
+    parents = {each.id: each.parent for each in evidence.recording.stages}
+    here: str | None = stage.id
+    while here is not None and here != outer.id:
+        here = parents.get(here)
+    return here is not None

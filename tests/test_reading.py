@@ -1,0 +1,124 @@
+"""Reading told from decoding by the rung with files' bytes in memory: verdicts from literal recordings."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from test_judge import make_recording, make_stage
+
+from unstarve.judge import judge
+from unstarve.recording import Stage
+from unstarve.render import guilty_drops
+from unstarve.report import Culprit, Report
+
+PERIODS = {"none": 80.0, "samples": 22.0, "host": 20.0, "knockout:load": 30.0}
+"""Without the loading statement the loop gains 50 of 80 ms a step."""
+
+
+def load(kind: str, *, cpu: float = 0.9, calls: int = 3, decodes: bool = True, **facts) -> Stage:
+    """`Image.open(path).convert("RGB")`, as the workers' clocks may see it."""
+    stage = make_stage("load", 10, cpu=cpu, kind=kind, text='Image.open(path).convert("RGB")', **facts)
+    return dataclasses.replace(stage, read_calls=10 * calls, read_bytes=10**6, decodes=decodes)
+
+
+def report_of(bytes_ms: float | None, *stages: Stage) -> Report:
+    """The report where a step takes so long with files' bytes in memory."""
+    periods = PERIODS if bytes_ms is None else {**PERIODS, "bytes": bytes_ms}
+    return judge(make_recording(periods, stages=stages))
+
+
+def first(report: Report) -> Culprit:
+    assert report.verdict.bound == "input"
+    return report.verdict.culprits[0]
+
+
+@pytest.mark.parametrize("kind", ["read", "decode", "code"])
+def test_a_stage_that_gains_nothing_from_free_reading_decodes(kind: str) -> None:
+    """Whatever name and clocks suggest, what is left with the bytes in memory is decoding; line and gain stay."""
+    culprit = first(report_of(78, load(kind)))
+    assert (culprit.stage, culprit.kind, culprit.resource, culprit.source) == ("load", "decode", "cpu", "train.py:41")
+    assert culprit.gain.value == pytest.approx(80 / 30, rel=0.02)
+    assert "done to the bytes" in culprit.evidence
+
+
+@pytest.mark.parametrize("kind", ["read", "decode", "code"])
+def test_a_stage_that_gains_most_from_free_reading_reads(kind: str) -> None:
+    """40 of the 50 ms that the stage costs are gone with the bytes in memory: the storage is to blame."""
+    report = report_of(40, load(kind))
+    culprit = first(report)
+    assert (culprit.stage, culprit.kind, culprit.resource, culprit.source) == ("load", "read", "wait", "train.py:41")
+    assert "reading is most of what it costs" in culprit.evidence
+    assert "concurrent-reads" in {remedy.id for remedy in report.remedies}
+
+
+@pytest.mark.parametrize(("kind", "cpu", "resource"), [("read", 0.1, "wait"), ("decode", 0.9, "cpu")])
+def test_without_the_rung_all_stays_as_the_clocks_say(kind: str, cpu: float, resource: str) -> None:
+    """Where bytes were not served from memory, name and waiting decide."""
+    culprit = first(report_of(None, load(kind, cpu=cpu)))
+    assert (culprit.kind, culprit.resource) == (kind, resource)
+    assert "bytes" not in culprit.evidence
+
+
+def test_waiting_for_something_else_than_files_stays_a_wait() -> None:
+    """A stage that waits, though its files are in memory, waits for a service or a lock: that is no decoding."""
+    culprit = first(report_of(79, load("read", cpu=0.1, decodes=False)))
+    assert (culprit.kind, culprit.resource) == ("read", "wait")
+    assert "hardly waits for the bytes" in culprit.evidence
+
+
+def test_a_read_that_computes_and_decodes_nothing_stays_a_read() -> None:
+    """Many small reads, or a whole file for one row, cost a core with the bytes in memory, too."""
+    culprit = first(report_of(78, load("read", decodes=False)))
+    assert (culprit.kind, culprit.resource) == ("read", "cpu")
+
+
+def test_a_stage_that_reads_nothing_is_left_alone() -> None:
+    """Free reading in one stage says nothing about another that computes."""
+    crop = make_stage("load", 10, kind="code", text="x = crop(x)")
+    small = dataclasses.replace(make_stage("open", 5, cpu=0.1, kind="read"), read_calls=30)
+    culprit = first(report_of(40, crop, small))
+    assert (culprit.stage, culprit.kind, culprit.resource) == ("load", "code", "cpu")
+
+
+def test_free_reading_is_shared_out_over_the_stages_that_wait_for_it() -> None:
+    """A statement that decodes in the same loop as a slow read of another file is not blamed for that read."""
+    other = dataclasses.replace(make_stage("annotate", 10, cpu=0.0, kind="read"), read_calls=30)
+    culprit = first(report_of(50, load("decode", cpu=0.99), other))
+    assert (culprit.stage, culprit.kind) == ("load", "decode")
+
+
+def test_the_ladder_marks_the_drop_below_the_bytes_for_a_read() -> None:
+    """The rung stands above the one with nothing cached, and a guilty read is what lies between the two."""
+    report = report_of(40, load("decode"))
+    assert [rung.id for rung in report.rungs][-3:] == ["bytes", "none", "knockout:load"]
+    assert guilty_drops(report)["none"].kind == "read"
+
+
+@pytest.mark.parametrize("others", [{}, {"knockout:crop": 78}], ids=["nothing else", "another stage"])
+def test_a_read_that_could_not_be_knocked_out_is_blamed_by_the_rung(others: dict[str, float]) -> None:
+    """A stage that gives an open file is never served from cache; what free reading gains is its gain."""
+    opens = dataclasses.replace(make_stage("open", 10, cpu=0.05, kind="read"), read_calls=0)
+    crop = make_stage("crop", 1, kind="code")
+    periods = {"none": 80, "samples": 22, "host": 20, "bytes": 32, **others}
+    report = judge(make_recording(periods, stages=(opens, crop)))
+    assert [each.stage for each in report.verdict.culprits] == ["open"]
+    culprit = first(report)
+    assert (culprit.stage, culprit.kind, culprit.resource) == ("open", "read", "wait")
+    assert culprit.gain.value == pytest.approx(80 / 32, rel=0.02)
+    assert culprit.evidence.startswith("With the bytes of files in memory")
+
+
+def test_a_read_that_was_knocked_out_is_blamed_once() -> None:
+    """The knock-out of the stage, or of one around it, says what it gains; the rung adds no second culprit."""
+    outer = make_stage("load", 10, kind="code", cpu=0.2)
+    inner = dataclasses.replace(make_stage("read", 9, cpu=0.05, kind="read", parent="load"), read_calls=30)
+    report = report_of(40, outer, inner)
+    assert [culprit.stage for culprit in report.verdict.culprits] == ["load"]
+    assert first(report).kind == "read"
+
+
+def test_free_reading_that_gains_nothing_blames_nobody() -> None:
+    """The stage that waits longest is no culprit where the loop is as slow with its bytes in memory."""
+    opens = dataclasses.replace(make_stage("open", 1, cpu=0.5, kind="read"), read_calls=30)
+    assert "open" not in {culprit.stage for culprit in report_of(80, load("decode"), opens).verdict.culprits}
