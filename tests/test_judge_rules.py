@@ -360,6 +360,50 @@ def test_the_innermost_line_that_leads_to_most_of_the_work_is_blamed() -> None:
     assert blamed(report, "step-host").source == "train.py:40"
 
 
+def moving(text: str, share: float, *, cpu: float = 0.0, has_device: bool = False) -> Report:
+    line = BodyLine(
+        source="train.py:56",
+        text=text,
+        wall_fraction=0.0,
+        cpu_fraction=0.0,
+        cpu_inclusive=cpu,
+        wall_inclusive=share,
+    )
+    return judge(make_recording({"none": 20.1, "host": 20.0}, body=(line,), has_device=has_device))
+
+
+@pytest.mark.parametrize(
+    "text", ["x = device.copy(x)", "batch = batch.to(gpu)", "queue.put_batch(x)", "augment(DeviceTensor(x).to(device))"]
+)
+def test_a_copy_that_the_body_waits_for_is_named(text: str) -> None:
+    """On a device that torch does not know, a call that moves the batch and waits is what overlapping would mend."""
+    culprit = blamed(moving(text, 0.4), "copy")
+    assert (culprit.source, culprit.resource) == ("train.py:56", "bandwidth")
+    assert culprit.gain.value == pytest.approx(1 / 0.6)
+
+
+def test_a_copy_that_takes_all_waiting_may_gain_nothing_or_much() -> None:
+    """Where a blocking copy also waits for the device's own work, the interval says that the gain is open."""
+    gain = blamed(moving("x = device.copy(x)", 0.97), "copy").gain
+    assert (gain.low < 1.05, gain.high) == (True, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "cpu", "has_device"),
+    [
+        ("time.sleep(0.03)", 0.97, 0.0, False),
+        ("device.launch(0.03)", 0.97, 0.0, False),
+        ("total = stop(x)", 0.97, 0.0, False),
+        ("x = device.copy(x)", 0.1, 0.0, False),
+        ("x = x.to(torch.float64)", 0.5, 0.5, False),
+        ("x = x.to(device)", 0.5, 0.0, True),
+    ],
+)
+def test_other_waits_and_work_are_no_copies(text: str, share: float, cpu: float, has_device: bool) -> None:
+    """A step that sleeps or computes, a short copy, and devices whose copies are measured, convict no copy."""
+    assert "copy" not in kinds(moving(text, share, cpu=cpu, has_device=has_device))
+
+
 def test_needs_are_those_of_the_ceiling() -> None:
     """Feeding 50 steps/s with batches of 160 ms takes 8 cores and 8 workers; an epoch's price falls with its length."""
     needs = judge(make_recording(STARVED), price=3.6).needs

@@ -241,6 +241,8 @@ class BodyLine:
     """Whether torch was computing for most of that time."""
     cpu_inclusive: float = 0.0
     """Share of the body's wall time in which the thread was on a core there or in what the line calls, torch aside."""
+    wall_inclusive: float = 0.0
+    """Share of the body's wall time spent there or in what the line calls."""
     depth: int = 0
     """Functions of the user's around it, from the loop's own at 0."""
     syncs: float = 0.0

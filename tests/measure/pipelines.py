@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from dataclasses import dataclass
@@ -64,6 +65,26 @@ class Counting(IterableDataset):
         first, step = (0, 1) if info is None else (info.id, info.num_workers)
         for index in range(first, self.length, step):
             yield torch.full((2,), float(index)) + torch.rand(2)
+
+
+class Trickle(IterableDataset):
+    """An endless stream; one step of its loop waits."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+
+    def numbers(self):
+        info = torch.utils.data.get_worker_info()
+        yield from itertools.count(info.id if info else 0, info.num_workers if info else 1)
+
+    def fetch(self, index: int):
+        time.sleep(self.wait_s)
+        return np.full((4, 4), index)
+
+    def __iter__(self):
+        for index in self.numbers():
+            array = self.fetch(index)
+            yield torch.from_numpy(array), index
 
 
 @dataclass

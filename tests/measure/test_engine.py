@@ -101,6 +101,21 @@ def test_a_waiting_statement_is_convicted(workers: int) -> None:
     assert {rung.id for rung in report.rungs} >= {"none", "samples", "host"}
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_statement_of_a_generator_is_convicted(workers: int) -> None:
+    """A stream starved by one statement of its loop is input-bound, and that line is named with a gain that was measured
+    by a knock-out."""
+    engine = Engine(Options(budget_s=15))
+    diagnose_slow(engine, DataLoader(pipelines.Trickle(0.006), batch_size=8, num_workers=workers))
+    recording = engine.recording()
+    report = judge.judge(recording)
+    assert report.verdict.bound == "input"
+    waiting = next(c for c in report.verdict.culprits if c.kind != "workers")
+    assert (waiting.resource, waiting.text) == ("wait", "array = self.fetch(index)")
+    assert waiting.gain.value > 1.8
+    assert {rung.id for rung in recording.rungs} >= {f"knockout:{waiting.stage}", "samples"}
+
+
 def test_a_fed_loop_has_no_culprit() -> None:
     """A loop whose workers are faster than its step is not called input-bound, and nobody is convicted."""
     engine = Engine(Options(budget_s=12))

@@ -624,3 +624,56 @@ def test_reads_of_the_observer_itself_are_not_the_users(tmp_path) -> None:
     read = next(cost for cost in observer.costs.values() if cost.callee == "file.read")
     assert loop.read_bytes == 0
     assert 10_000 <= read.read_bytes < 11_000
+
+
+# --- Long loops -------------------------------------------------------------------------------------------------------
+
+
+def _long(count: int) -> list[int]:
+    found = []
+    position = 0
+    while position < count:
+        step = abs(-1)
+        if position == 700:
+            return found
+        found.append(position)
+        position += step
+    return found
+
+
+def _twice(count: int) -> int:
+    both = len(_long(count)) + len(_long(count // 2))
+    return both
+
+
+@pytest.mark.parametrize("count", [3, 99, 100, 101, 650, 5000])
+def test_a_long_loop_is_watched_in_part(count: int) -> None:
+    """However many iterations a loop has, it gives the same result, only the first are clocked, and they stand for all."""
+    observer = Observer(opened=[(2,)])
+    assert observer.run(_long, (count,)) == _long(count)
+    inner = [cost for address, cost in observer.costs.items() if address[:1] == (2,) and len(address) > 1]
+    assert {cost.text for cost in inner} >= {"step = abs(-1)", "position += step"}
+    assert all(len(cost.wall_ns) == 1 for cost in inner)
+    assert observer.run(_long, (count,)) == _long(count)
+
+
+def test_iterations_left_out_are_counted() -> None:
+    """A loop of ten times as many iterations as are watched shows its statements at ten times what was clocked."""
+
+    class Counted(Observer):
+        def leave(self, number: int, depth: int, *facts: Any) -> None:
+            super().leave(number, depth, *facts)
+            if depth and self._sample.get((2, -1, 0)):
+                self._sample[2, -1, 0][0] = self._sample[2, -1, 0][0] // 1000 * 1000 + 1000  # one microsecond each
+
+    observer = Counted(opened=[(2,)])
+    observer.run(_long, (600,))
+    assert observer.costs[2, -1, 0].wall_ns[0] >= 6 * 100 * 1000
+
+
+def test_loops_after_a_long_one_are_watched_again() -> None:
+    """Leaving a long loop, by its end or by a return inside it, ends what was left out."""
+    observer = Observer(opened=[(0,), (1,), (2,), (0, 2), (1, 2)])
+    assert observer.run(_twice, (2000,)) == _twice(2000)
+    assert observer.run(_twice, (2000,)) == _twice(2000)
+    assert observer._muted == -1

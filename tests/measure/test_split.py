@@ -565,6 +565,14 @@ def test_a_comprehension_taken_apart_gives_the_same(numbers: Any) -> None:
         assert Observer(opened=[(number,) for number in range(4)]).run(function, (Squares(), numbers)) == expected
 
 
+def test_what_a_comprehension_gathered_is_carried_across_a_cut() -> None:
+    """After the loop that stands for a comprehension, the rest of the function reads its list."""
+    parts = split.split(Squares.batch)
+    make, _ = split.resumed(parts, (0,))
+    (gathered,) = split.live_after(parts, (0,))
+    assert make(Quiet({gathered: [1, 4, 9]}))(None, None) == [1, 4, 9]
+
+
 class Squares:
     def square(self, number: int) -> int:
         return number * number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -25,6 +26,9 @@ SHARE_WEIGHT = 0.15
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
 
+PROMISING = 1.3
+"""A setting that gained so much when it was tried is named even where few rounds leave its interval wide."""
+
 IDLE_BELOW = 0.85
 """A device that computes less than this share of a fed step is held back by the host."""
 
@@ -35,7 +39,8 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     if bound == "start":
         return tuple(_dropped(evidence) or copied_pages(evidence, time) or _worker_start(evidence, time))
     if bound == "step":
-        return tuple(collected(evidence, time) + _copy(evidence, time) + _step_host(evidence, time))
+        found = collected(evidence, time) + _copy(evidence, time) + _own_copy(evidence)
+        return tuple(found + _step_host(evidence, time))
     if bound == "unresolved":
         return ()
     rules: tuple[Rule, ...] = (
@@ -54,17 +59,27 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
         copied_pages,
     )
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
-    worth = [culprit for culprit in found if culprit.gain.value >= WORTH and culprit.gain.low > 1.0]
+    worth = [culprit for culprit in found if culprit.gain.value >= WORTH and _is_shown(culprit)]
     ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(evidence, culprit))
     if not ranked:
-        ranked = _uncertain(found) or _by_accounting(evidence)
+        ranked = _uncertain(evidence, found) or _by_accounting(evidence)
     return tuple(culprit for culprit in ranked[:5] if _is_notable(culprit, ranked[0]))
 
 
-def _uncertain(found: Sequence[Culprit]) -> list[Culprit]:
+def _is_shown(culprit: Culprit) -> bool:
+    """Whether the gain is more than chance; a setting that was tried needs less, since trying it costs nothing."""
+    is_promising = culprit.kind in ("scheduling", "cpu") and _is_promising(culprit.gain)
+    return culprit.gain.low > 1.0 or is_promising
+
+
+def _is_promising(gain: Estimate) -> bool:
+    return gain.value >= PROMISING and gain.low > 1 / PROMISING
+
+
+def _uncertain(evidence: Evidence, found: Sequence[Culprit]) -> list[Culprit]:
     """The stage whose removal gained most, where too few rounds were measured to be sure of any."""
     tried = [culprit for culprit in found if culprit.gain.value >= WORTH]
-    return [max(tried, key=lambda culprit: culprit.gain.value)] if tried else []
+    return [max(tried, key=lambda culprit: culprit.gain.value * _precedence(evidence, culprit))] if tried else []
 
 
 def _is_notable(culprit: Culprit, first: Culprit) -> bool:
@@ -78,7 +93,8 @@ def _precedence(evidence: Evidence, culprit: Culprit) -> float:
     first: the other only tips something."""
     if culprit.kind == "scheduling":
         return 3.0
-    if culprit.stage in ("trial:affinity", "trial:worker-threads"):
+    is_crowded = evidence.recording.environment.get("torch_threads", 1) > max(1.0, evidence.cores)
+    if culprit.stage in ("trial:affinity", "trial:worker-threads") or (culprit.stage == "trial:threads" and is_crowded):
         return 2.0  # tried and proven: no stage is to blame for what a wrong setting makes of it
     if culprit.kind in ("workers", "cpu", "memory"):
         return 1.2
@@ -97,8 +113,22 @@ def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
     for stage in evidence.recording.stages:
         gain = evidence.contrast(f"knockout:{stage.id}", "none")
         if gain is not None and stage.id not in ("collate", "ipc"):
-            found.append(_stage_culprit(evidence, stage, _capped(evidence, gain)))
+            culprit = _stage_culprit(evidence, stage, _capped(evidence, gain))
+            found.append(replace(culprit, resource=_saved(evidence, stage) or culprit.resource))
     return found
+
+
+def _saved(evidence: Evidence, stage: Stage) -> str | None:
+    """What the workers were spared by the knock-out of a stage that costs much in a few samples only, and so little in
+    those that were watched; None where watching tells."""
+    full, without = (evidence.of(rung) for rung in ("none", f"knockout:{stage.id}"))
+    walls = [estimate.mean([n for b in blocks for n in b.fetches_ns]) for blocks in (full, without)]
+    cpus = [estimate.mean([n for b in blocks for n in b.fetches_cpu_ns]) for blocks in (full, without)]
+    delays = [estimate.mean([n for b in blocks for n in b.delays_ns]) for blocks in (full, without)]
+    saved = walls[0] - walls[1]
+    if saved < 0.3 * walls[0] or share_of(evidence, stage) * walls[0] > saved / 3:
+        return None
+    return "cpu" if cpus[0] - cpus[1] >= 0.5 * (saved - max(0.0, delays[0] - delays[1])) else "wait"
 
 
 def _stage_culprit(evidence: Evidence, stage: Stage, gain: Estimate) -> Culprit:
@@ -225,6 +255,47 @@ def _copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]  # fmt: skip
 
 
+_MOVES = re.compile(r"(^|[._])(copy|to|cuda|cpu|put|upload|download|transfer|h2d|d2h)(_\w+)?$", re.IGNORECASE)
+"""Names of calls that move batches between the host and a device."""
+
+WAITING_SHARE = 0.15
+"""Share of a fed step from which on a line that only waits is worth mending."""
+
+
+def _own_copy(evidence: Evidence) -> list[Culprit]:
+    """A call of the loop body that moves data, by its name, and waits: for devices that torch does not know, such as a
+    library's own or a simulated one. While it waits, the step could go on if the copy overlapped with it."""
+    if evidence.recording.has_device:
+        return []
+    lines = [line for line in evidence.recording.body if line.wall_inclusive >= WAITING_SHARE and _moves_data(line)]
+    waiting = [line for line in lines if line.cpu_inclusive < 0.2 * line.wall_inclusive]
+    if not waiting:
+        return []
+    line = min(waiting, key=lambda line: (line.depth, -line.wall_inclusive))
+    share = line.wall_inclusive
+    gain = estimate.computed(1 / max(share, 1 - share), down=0.5, up=1.2)
+    return [
+        Culprit(
+            stage="copy",
+            kind="copy",
+            name="copy that the loop body waits for",
+            source=line.source,
+            text=line.text,
+            resource="bandwidth",
+            gain=gain if share < 0.5 else replace(gain, high=2.0),
+            evidence=(
+                f"With batches from cache the loop body waits in this call for {share:.0%} of its time, without "
+                "computing; some of it may be the device's own work, which the copy waits for. Computed, not tried: as "
+                "fast as if copy and rest of the step overlapped."
+            ),
+        )
+    ]
+
+
+def _moves_data(line: BodyLine) -> bool:
+    return any(_MOVES.search(name) for name in re.findall(r"[\w.]+(?=\()", line.text))
+
+
 def _workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """Far too few worker processes, or far too many: by a trial of another number, else by the throughput law."""
     own = evidence.loader.num_workers
@@ -279,7 +350,7 @@ def _tried(evidence: Evidence, time: WallTime) -> list[Culprit]:
     found = []
     for rung, name in _TRIALS:
         gain = evidence.contrast(rung, "none")
-        if gain is not None and gain.low > 1 + evidence.threshold:
+        if gain is not None and (gain.low > 1 + evidence.threshold or _is_promising(gain)):
             found.append(
                 Culprit(
                     stage=rung,
@@ -329,7 +400,7 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
     tried = next((gain for settings, gain in evidence.trials() if not settings.in_order), None)
     if tried is None and not _is_stalled(evidence, fetches, busy):
         return []
-    if tried is not None and tried.low <= 1 + evidence.threshold:
+    if tried is not None and tried.low <= 1 + evidence.threshold and not _is_promising(tried):
         return []  # letting ready batches overtake was tried, and was not shown to help
     value = min(reach_of(evidence).value, 1 / max(0.1, busy))
     gain = tried or estimate.computed(value, down=0.5, up=1.2)

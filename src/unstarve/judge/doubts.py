@@ -31,6 +31,7 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
         for stage in evidence.recording.stages
         if stage.why_whole
     ]
+    stages = evidence.recording.stages
     if not evidence.recording.has_device:
         found.append(
             Caveat(
@@ -38,7 +39,7 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
                 sentence="No accelerator was in use: the ceiling is the loop fed from host memory, and the step is what the CPU does.",
             )
         )  # fmt: skip
-    if evidence.loader.kind != "map":
+    if evidence.loader.kind != "map" and not any(s.id.startswith(("code:", "transform")) for s in stages):
         found.append(
             Caveat(
                 id="outer-rungs-only", about="ladder",

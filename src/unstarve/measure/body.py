@@ -50,6 +50,7 @@ class BodySampler:
         self._cpu_ns: dict[Place, int] = defaultdict(int)
         self._torch_ns: dict[Place, int] = defaultdict(int)
         self._inclusive_ns: dict[Place, int] = defaultdict(int)
+        self._inclusive_wall_ns: dict[Place, int] = defaultdict(int)
         self._depth: dict[Place, int] = {}
 
     def start(self) -> None:
@@ -74,6 +75,8 @@ class BodySampler:
     def _charge(self, way: list[Place], frame: FrameType | None, wall_ns: int, cpu_ns: int) -> None:
         self._wall_ns[way[-1]] += wall_ns
         self._cpu_ns[way[-1]] += cpu_ns
+        for place in way:
+            self._inclusive_wall_ns[place] += wall_ns
         if _is_in_torch(frame):
             self._torch_ns[way[-1]] += cpu_ns
             return
@@ -106,9 +109,8 @@ class BodySampler:
     def lines(self) -> list[BodyLine]:
         """The expensive lines so far, most expensive first: those that take time, then those that lead there."""
         total = max(1, sum(self._wall_ns.values()))
-        places = dict.fromkeys((*self._wall_ns, *self._inclusive_ns))
-        spent = {place: max(self._wall_ns[place], self._inclusive_ns[place]) for place in places}
-        lines = [self._line(place, total) for place in places if spent[place] >= WORTH_FRACTION * total]
+        spent = self._inclusive_wall_ns
+        lines = [self._line(place, total) for place in spent if spent[place] >= WORTH_FRACTION * total]
         return sorted(lines, key=lambda line: -line.wall_fraction)
 
     def _line(self, place: Place, total: int) -> BodyLine:
@@ -120,6 +122,7 @@ class BodySampler:
             cpu_fraction=min(1.0, self._cpu_ns[place] / total),
             is_torch=self._torch_ns[place] > 0.5 * self._cpu_ns[place] > 0,
             cpu_inclusive=min(1.0, self._inclusive_ns[place] / total),
+            wall_inclusive=min(1.0, self._inclusive_wall_ns[place] / total),
             depth=self._depth.get(place, 0),
         )
 

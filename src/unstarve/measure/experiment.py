@@ -280,7 +280,7 @@ class Experiment:
             if not new:
                 break
             self._opened += new
-        self._nodes = plan.nodes(self._costs(), self._sample_ns(), self._bench.dataset_name)
+        self._nodes = plan.nodes(self._costs(), self._sample_ns() + self._collation_ns(), self._bench.dataset_name)
         self._bench.stages(self._stages())
 
     def _watch(
@@ -326,7 +326,16 @@ class Experiment:
         return [(COLLATE, *address) for address in found]
 
     def _collate_ns(self) -> float:
-        return estimate.mean([wall for findings in self._findings for wall in findings.collate_wall_ns])
+        return estimate.mean([wall for findings in self._first_collations() for wall in findings.collate_wall_ns])
+
+    def _collation_ns(self) -> float:
+        """A sample's part of collating its batch."""
+        return self._collate_ns() / max(1, max((findings.batch_size for findings in self._findings), default=1))
+
+    def _first_collations(self) -> list[Findings]:
+        """What the first pass saw of collation: later ones look into it, and slow it down."""
+        seen = [findings for findings in self._findings if findings.collate_wall_ns]
+        return [findings for findings in seen if findings.number == seen[0].number]
 
     def _sample_ns(self) -> float:
         figures = [wall for findings in self._findings for wall in findings.sample_wall_ns]
@@ -344,8 +353,8 @@ class Experiment:
             )
             lines = next((findings.lines for findings in reversed(self._findings) if findings.lines), ())
             stages += plan.sampled_stages(lines, walls)
-        collate_walls = tuple(wall for findings in self._findings for wall in findings.collate_wall_ns)
-        collate_cpus = tuple(cpu for findings in self._findings for cpu in findings.collate_cpu_ns)
+        collate_walls = tuple(wall for findings in self._first_collations() for wall in findings.collate_wall_ns)
+        collate_cpus = tuple(cpu for findings in self._first_collations() for cpu in findings.collate_cpu_ns)
         size = max((findings.batch_size for findings in self._findings), default=1) or 1
         if collate_walls:
             stages.append(
@@ -578,7 +587,8 @@ class Experiment:
         self._add_loader_trials()
         self._add_busy_control()
         computes = any(line.is_torch and line.cpu_fraction > 0.1 for line in self._body_lines)
-        if self._bench.threads > 1 and computes and self._bench.workers:
+        is_crowded = self._bench.threads > max(1, self._bench.cores)
+        if self._bench.threads > 1 and (computes or is_crowded) and self._bench.workers:
             self.add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
         if ratio(SAMPLES.id, NONE.id) > 1.03:
             self._add_fine_rungs(all_cuts=False)

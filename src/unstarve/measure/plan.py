@@ -45,6 +45,7 @@ class Node:
     is_item: bool
     share: float
     is_leaf: bool
+    is_source: bool = False
 
 
 def merge(parts: Sequence[Mapping[Address, Cost]]) -> dict[Address, Cost]:
@@ -194,7 +195,7 @@ def nodes(costs: Mapping[Address, Cost], sample_ns: float, owner: str = "") -> l
         inner = [other for other in _children(costs, address) if other not in hidden]
         share = sum(cost.wall_ns) / total
         stage = _stage(cost, ids[address], _parent_id(address, ids), costs, address, owner)
-        found.append(Node(address, stage, cost.is_item, share, not inner))
+        found.append(Node(address, stage, cost.is_item, share, not inner, cost.is_source))
     return found
 
 
@@ -383,7 +384,7 @@ def kind_of(cost: Cost, *, inside_item: bool = False) -> str:
 def suspects(found: Sequence[Node], limit: int) -> list[Node]:
     """The stages that take most of a sample's time, most expensive first.
 
-    A transform of a chain is one suspect. Elsewhere the way leads down while one statement takes most of what contains
+    A transform of a chain is one suspect, and so is each stage that a generator draws from. Elsewhere the way leads down while one statement takes most of what contains
     it; where none does, the whole is the suspect, since mending any one of its parts would gain little.
     """
     tops = [node for node in found if not any(_is_below(node, other) for other in found)]
@@ -399,7 +400,7 @@ def _down(node: Node, found: Sequence[Node]) -> list[Node]:
     has_items = any(other.is_item for other in below)
     if not inner or (node.is_item and not has_items):
         return [node]
-    if has_items or max(other.share for other in inner) >= DOMINANT_SHARE * node.share:
+    if has_items or node.is_source or max(other.share for other in inner) >= DOMINANT_SHARE * node.share:
         return [suspect for other in inner for suspect in _down(other, found)] or [node]
     return [node]
 

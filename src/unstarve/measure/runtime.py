@@ -9,8 +9,9 @@ import resource
 import sysconfig
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -101,6 +102,8 @@ class Cost:
     """Whether the call runs a Python function of the user that could be looked into."""
     is_loop: bool = False
     """Whether it is a loop whose statements could be looked into."""
+    is_source: bool = False
+    """Whether it is what a loop of a generator draws from: earlier stages of the pipeline lie below it."""
     is_mixed: bool = False
     """Whether it is a loop over callables that come in another order for other samples."""
     why_whole: str | None = None
@@ -167,6 +170,7 @@ class _Open:
     parts: Split | None = None
     owner: Any = None
     state: dict[str, Any] | None = None
+    before: dict[Address, list[int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -212,6 +216,8 @@ class Observer:
         self._limit = limit
         self._stack: list[_Open] = []
         self._base = 0
+        self._muted = -1
+        """Base of the function in whose loop nothing more is watched; -1 while all is."""
         self._overhead_ns = 0
         self._sample: dict[Address, list[int]] = {}
         self._unsettled: dict[Address, int] = {}
@@ -219,7 +225,7 @@ class Observer:
         self.pools: dict[Address, Pool] = {address: Pool() for address in self._wanted}
         self.chains: dict[Address, list[Level]] = {}
         self.refused = {address: _VARIES for address in self._wanted if min(address) <= FIRST_CHOICE}
-        self._io = _open_io()
+        self._io = open_io()
         self._delay = RunDelay()
         self._own_bytes = self._own_calls = 0
 
@@ -234,8 +240,15 @@ class Observer:
             os.close(self._io)
             self._io = None
 
-    def run(self, function: types.FunctionType, arguments: tuple[Any, ...], *, record: bool = True) -> Any:
-        """The result of `function(*arguments)`, watched; costs are kept if `record`.
+    def run(
+        self,
+        function: types.FunctionType,
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        record: bool = True,
+    ) -> Any:
+        """The result of `function(*arguments, **keywords)`, watched; costs are kept if `record`.
 
         Raises:
             Unsplittable: the function cannot be taken apart.
@@ -244,8 +257,9 @@ class Observer:
         self._root = arguments[0] if arguments else None
         self._stack.clear()
         self._sample.clear()
+        self._muted = -1
         try:
-            result = self._prepared(parts, (), arguments)(*arguments)
+            result = self._prepared(parts, (), arguments)(*arguments, **keywords)
         finally:
             self._stack.clear()
         if record:
@@ -285,6 +299,8 @@ class Observer:
 
     def _leave_function(self, outer: int) -> None:
         del self._stack[self._base :]
+        if self._muted == self._base:
+            self._muted = -1
         self._base = outer
 
     def _address(self) -> Address:
@@ -294,6 +310,8 @@ class Observer:
 
     def enter(self, number: int, depth: int, frame: dict[str, Any]) -> None:
         """A unit starts; `frame` holds the function's locals, and `depth` is 1 inside a loop."""
+        if depth and self._muted == self._base:
+            return
         began = time.perf_counter_ns()
         self._push(began, number, 1 + 2 * depth, frame, counts=True)
 
@@ -305,7 +323,7 @@ class Observer:
         if self._wanted:
             self._mark(item)
         if counts:
-            item.reads, item.faults = self._reads(), _faults()
+            item.reads, item.faults = self._reads(), page_faults()
         item.delay_ns = self._delay.read_ns()
         item.cpu_ns = time.process_time_ns()
         item.wall_ns = time.perf_counter_ns()
@@ -314,6 +332,8 @@ class Observer:
 
     def pinned(self, frame: dict[str, Any]) -> None:
         """Operands that a unit's call will get, and later ones, are evaluated; from here on it may change things."""
+        if self._muted == self._base:
+            return
         began = time.perf_counter_ns()
         self._stack[-1].locals = frame
         if self._wanted:
@@ -322,6 +342,11 @@ class Observer:
 
     def leave(self, number: int, depth: int, names: tuple[str, ...], frame: dict[str, Any]) -> None:
         """A unit has ended, which assigned `names`."""
+        if self._muted == self._base:
+            if depth:
+                return
+            self._muted = -1
+            self._scale_up(self._stack[self._base + 1])
         del self._stack[self._base + 2 + 2 * depth :]
         self._end(names, frame, self._describe_unit)
 
@@ -350,13 +375,40 @@ class Observer:
 
     def iteration(self, by_item: bool, frame: dict[str, Any]) -> None:
         """An iteration of a loop starts."""
-        began = time.perf_counter_ns()
         loop = self._stack[self._base + 1]
         loop.count += 1
+        if self._muted == self._base:
+            return
+        began = time.perf_counter_ns()
+        if loop.count == LONG_LOOP and step_of(loop.item) is None and not self._wanted:
+            self._mute(loop)
+            return
+        if loop.count == 0:
+            address = self._address()[: self._depth_of(loop)]
+            loop.before = {a: list(f) for a, f in self._sample.items() if a[: len(address)] == address}
         step = step_of(loop.item) if by_item else None
         number = ANY_ITERATION if step is None else self._position(loop, step)
         self._push(began, number, _IN_LOOP, frame, counts=step is not None)
         self._stack[-1].item = step
+
+    def _depth_of(self, loop: _Open) -> int:
+        """How many numbers lead to the loop."""
+        return next(n for n, item in enumerate(i for i in self._stack if i.parts is None) if item is loop) + 1
+
+    def _mute(self, loop: _Open) -> None:
+        """Watch nothing more in a loop that has seen many iterations: its clocks would cost far more than it does."""
+        del self._stack[self._base + _IN_LOOP :]
+        self._muted = self._base
+
+    def _scale_up(self, loop: _Open) -> None:
+        """Have the iterations that were watched stand for those that were not."""
+        del self._stack[self._base + _IN_LOOP :]
+        address = self._address()
+        factor = (loop.count + 1) / LONG_LOOP
+        for inside, figures in self._sample.items():
+            if len(inside) > len(address) and inside[: len(address)] == address:
+                before = loop.before.get(inside, [0] * len(figures))
+                figures[:] = [b + round((f - b) * factor) for b, f in zip(before, figures, strict=True)]
 
     def _position(self, loop: _Open, step: Any) -> int:
         """The number of one of the loop's callables: its place, or that which it had when it was met first."""
@@ -378,6 +430,8 @@ class Observer:
 
     def iterated(self, names: tuple[str, ...], frame: dict[str, Any]) -> None:
         """An iteration of a loop has ended, which assigned `names`."""
+        if self._muted == self._base:
+            return
         del self._stack[self._base + 1 + _IN_LOOP :]
         if self._stack[-1].number == ANY_ITERATION:
             self._stack.pop()
@@ -387,6 +441,8 @@ class Observer:
     def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
         """A unit's call: entered if it leads to a container, a nested dataset, a method of a library's dataset, or
         where the observer was sent."""
+        if self._muted == self._base:
+            return callee(*arguments, **keywords)
         began = time.perf_counter_ns()
         chosen = self._chosen(callee, (*arguments, *keywords.values()))
         if chosen is None:
@@ -451,7 +507,7 @@ class Observer:
 
     def _account(self, address: Address, item: _Open, now: int, cpu: int) -> None:
         overhead = self._overhead_ns - item.overhead_ns
-        reads, faults = self._reads(), _faults()
+        reads, faults = self._reads(), page_faults()
         wall, used = now - item.wall_ns, cpu - item.cpu_ns
         net = max(0, wall - overhead)
         figures = (
@@ -484,7 +540,7 @@ class Observer:
     def _describe_item(self, address: Address, item: _Open, results: list[Any]) -> Cost:
         parts, unit = self._unit()
         cost = Cost(name=item_name(item.item), text=unit.text, source=f"{parts.filename}:{unit.line}", is_item=True)
-        cost.defined = _defined(resolve(item.item, (None,)))
+        cost.defined = defined_at(resolve(item.item, (None,)))
         cost.can_enter = item.call is not None and not item.call.is_entered and cost.defined is not None
         return cost
 
@@ -534,7 +590,7 @@ class Observer:
                 raise Unsplittable(f"data pass through {carrier}, which a cache at this point does not see")
             return
         self._chain(address, frames, item, known)
-        snapshot = values.snapshot([_marked(frame, known) for _, frame in frames], shared)
+        snapshot = values.snapshot([marked(frame, known) for _, frame in frames], shared)
         self.pools[address].add(snapshot, shared)
 
     def _frames(self, innermost: dict[str, Any]) -> list[tuple[Level, dict[str, Any]]]:
@@ -583,11 +639,7 @@ class Observer:
         """Objects of the program that a snapshot keeps by reference: owners of functions, and what hangs on them."""
         owners = [item.owner for item in self._stack if item.owner is not None]
         owners += [item.locals["self"] for item in self._stack if "self" in item.locals]
-        inner = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
-        lists = [value for value in inner if isinstance(value, (list, tuple, dict)) and len(value) < 256]
-        nested = [item for value in lists for item in (value.values() if isinstance(value, dict) else value)]
-        callables = [value for value in nested if callable(value)]
-        return tuple([item for item in (*owners, *inner, *callables) if not isinstance(item, _PLAIN)])
+        return shared_of(owners)
 
     # Counters ------------------------------------------------------------------------------------
 
@@ -603,7 +655,20 @@ class Observer:
         return int(fields[1]) - own_bytes, int(fields[5]) - own_calls
 
 
+def shared_of(owners: Iterable[Any]) -> tuple[Any, ...]:
+    """The owners of functions, and what hangs on them: objects of the program that a snapshot keeps by reference."""
+    owners = list(owners)
+    inner = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
+    lists = [value for value in inner if isinstance(value, (list, tuple, dict)) and len(value) < 256]
+    nested = [item for value in lists for item in (value.values() if isinstance(value, dict) else value)]
+    callables = [value for value in nested if callable(value)]
+    return tuple([item for item in (*owners, *inner, *callables) if not isinstance(item, _PLAIN)])
+
+
 _VARIES = "which of several callables runs there differs between samples"
+
+LONG_LOOP = 100
+"""Iterations of a loop of plain statements that are watched in one run of it; they stand for all."""
 
 _IN_LOOP = 2
 """Items of the stack that stand before an iteration: its function and its loop."""
@@ -611,14 +676,14 @@ _IN_LOOP = 2
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
-def _open_io() -> int | None:
+def open_io() -> int | None:
     try:
         return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # not Linux, or not allowed
         return None
 
 
-def _faults() -> int:
+def page_faults() -> int:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_minflt + usage.ru_majflt
 
@@ -667,19 +732,19 @@ def item_name(item: Any) -> str:
 def _describe_call(cost: Cost, call: _Call, results: list[Any]) -> None:
     if isinstance(call.callee, torch.nn.Module):
         cost.name = type(call.callee).__name__
-    cost.takes_data = any(_is_data(value) for value in (*call.arguments, *results))
-    cost.defined = _defined(call.found)
+    cost.takes_data = any(is_data(value) for value in (*call.arguments, *results))
+    cost.defined = defined_at(call.found)
     cost.can_enter = cost.defined is not None and not call.is_entered
 
 
-def _defined(found: tuple[types.FunctionType, tuple[Any, ...]] | None) -> str | None:
+def defined_at(found: tuple[types.FunctionType, tuple[Any, ...]] | None) -> str | None:
     """`file:line` of a function of the user's."""
     if found is None or is_library(found[0].__code__.co_filename):
         return None
     return f"{found[0].__code__.co_filename}:{found[0].__code__.co_firstlineno}"
 
 
-def _is_data(value: Any) -> bool:
+def is_data(value: Any) -> bool:
     return value is not None and not isinstance(value, (bool, int, float, types.ModuleType, type))
 
 
@@ -756,7 +821,7 @@ def _entangled(frames: list[tuple[Level, dict[str, Any]]], changed: list[set[str
         found |= more
 
 
-def _marked(frame: dict[str, Any], known: set[int]) -> dict[str, Any]:
+def marked(frame: dict[str, Any], known: set[int]) -> dict[str, Any]:
     """The frame with objects of the program, and methods bound to them, marked as such."""
     return {name: values.Shared(item) if _is_known(item, known) else item for name, item in frame.items()}
 
@@ -770,11 +835,11 @@ def _is_known(item: Any, known: set[int]) -> bool:
 # --- Serving ----------------------------------------------------------------------------------------------------------
 
 
-class _Unset:
+class Unset:
     """Stands for a local that was not set when the snapshot was taken."""
 
 
-UNSET = _Unset()
+UNSET = Unset()
 
 
 class Server:

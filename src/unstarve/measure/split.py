@@ -7,7 +7,9 @@ compiled, with the user's file name and line numbers, so that tracebacks read as
 
 - `watched`: the whole function, telling a runtime when each unit starts and ends and letting it enter calls;
 - `resumed`: only what follows a unit, with the live locals loaded from the runtime;
-- `stubbed`: the whole function with one unit's results loaded from the runtime instead of computed.
+- `stubbed`: the whole function with one unit's results loaded from the runtime instead of computed;
+- `switched`: for generators, which cannot be exchanged while they run: the whole function, in which the runtime can have
+  any unit of a loop that yields run, timed or skipped, from one turn of the loop to the next.
 
 An *address* names a unit from the outside in: unit numbers, and inside a loop over callables the number of the
 iteration. Which function stands behind a call is known only when it is called, so addresses cross calls at run time.
@@ -100,6 +102,44 @@ class Split:
     """What was worked out about this code so far: compiled variants, live locals. Shared by functions of equal code."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """One unit of a switched generator: a simple statement, or what a loop that yields gets from its iterable."""
+
+    unit: Unit
+    """The unit; a loop stands for one draw from its iterable."""
+    loop: int | None
+    """The innermost loop that yields around it, a loop being its own; None outside of such loops."""
+    can_skip: bool
+    """Whether its results are plain locals of one turn of the loop, so that a snapshot can replace them."""
+    inputs: tuple[str, ...]
+    """Locals that it reads."""
+    outputs: tuple[str, ...]
+    """Locals of the turn that it assigns, or that it writes into."""
+    carried: tuple[str, ...]
+    """Locals that the rest of the turn reads, if everything of the turn up to here was skipped."""
+    foreign: tuple[str, ...]
+    """Locals that it reads and that outlive the turn: files, iterators, buffers."""
+
+
+@dataclass(frozen=True)
+class Switched:
+    """A generator function with a switch at each step."""
+
+    function: types.FunctionType
+    """The function itself."""
+    steps: tuple[Step, ...]
+    """In the order of the source, by number."""
+    filename: str
+    """Source file."""
+    code: types.CodeType = field(repr=False)
+    """Its compiled variant."""
+
+    def bind(self, runtime: Any) -> types.FunctionType:
+        """The variant that talks to `runtime`."""
+        return _bind(self.function, self.code, runtime)
+
+
 # --- Reading the source -----------------------------------------------------------------------------------------------
 
 
@@ -116,6 +156,36 @@ def split(function: Any) -> Split:
     if isinstance(anatomy, str):
         raise Unsplittable(anatomy)
     return Split(function, *anatomy)
+
+
+def switched(function: types.FunctionType) -> Switched:
+    """The generator function with a switch at each of its steps; compiled once.
+
+    Raises:
+        Unsplittable: no source, or not of what runs; no generator; code that looks at its own frame or is sent values.
+    """
+    made = _switched(function.__code__.co_filename, function.__code__)
+    if isinstance(made, str):
+        raise Unsplittable(made)
+    steps, code = made
+    return Switched(function, steps, function.__code__.co_filename, code)
+
+
+@functools.lru_cache(maxsize=256)
+def _switched(filename: str, code: types.CodeType) -> Any:
+    """Steps and code of the switched variant, or why there is none."""
+    try:
+        found, owner = _definition(code)
+        definition = copy.deepcopy(found)
+        _refuse(definition, is_generator=True)
+        source = "".join(linecache.getlines(filename))
+        _Normaliser(source, code, hoists_iterables=True).function(definition)
+        if owner is not None:
+            _mangle(definition, owner)
+        switcher = _Switcher(definition, code)
+        return switcher.steps, _compiled_definition(code, switcher.definition(), filename)
+    except Unsplittable as refusal:
+        return str(refusal)
 
 
 def is_container(parts: Split) -> bool:
@@ -217,7 +287,7 @@ def _is_same_constant(left: Any, right: Any) -> bool:
     return type(left) is type(right) and repr(left) == repr(right)  # repr tells 0.0 from -0.0
 
 
-def _refuse(node: ast.FunctionDef) -> None:
+def _refuse(node: ast.FunctionDef, *, is_generator: bool = False) -> None:
     for item in ast.walk(node):
         if isinstance(item, (ast.AsyncFor, ast.AsyncWith)) or (isinstance(item, ast.comprehension) and item.is_async):
             raise Unsplittable("it is a generator or coroutine")
@@ -229,8 +299,20 @@ def _refuse(node: ast.FunctionDef) -> None:
             _refuse_frame_reader(item)
     if any(name.id == "locals" for name in ast.walk(node) if isinstance(name, ast.Name)):
         raise Unsplittable("it uses the name locals")
-    if any(isinstance(item, (ast.Yield, ast.YieldFrom, ast.Await)) for item in _walk_function(node)):
+    if is_generator:
+        _refuse_sent_values(node)
+    elif any(isinstance(item, (ast.Yield, ast.YieldFrom, ast.Await)) for item in _walk_function(node)):
         raise Unsplittable("it is a generator or coroutine")
+
+
+def _refuse_sent_values(node: ast.FunctionDef) -> None:
+    """Refuse a generator that does more than to yield: what comes back from a yield is lost on the way."""
+    statements = [item.value for item in _walk_function(node) if isinstance(item, ast.Expr)]
+    yields = [item for item in _walk_function(node) if isinstance(item, (ast.Yield, ast.YieldFrom))]
+    if not yields or not all(item in statements for item in yields):
+        raise Unsplittable("it is no generator that only yields")
+    if any(isinstance(item, ast.Return) and item.value is not None for item in _walk_function(node)):
+        raise Unsplittable("it is a generator that returns a value")
 
 
 def _refuse_frame_reader(call: ast.Call) -> None:
@@ -285,8 +367,9 @@ class _Normaliser:
     becoming units. A temporary is deleted after its one use, since some values are large and memory is reused.
     """
 
-    def __init__(self, source: str, code: types.CodeType) -> None:
+    def __init__(self, source: str, code: types.CodeType, *, hoists_iterables: bool = False) -> None:
         self._lines = source.splitlines()
+        self._hoists_iterables = hoists_iterables
         self._cells = {*code.co_cellvars, *code.co_freevars}  # nested functions may rebind them
         self._local = set(code.co_varnames) - self._cells
         self._count = 0
@@ -320,6 +403,8 @@ class _Normaliser:
         elif isinstance(node, ast.With):
             return self._with(node)
         elif isinstance(node, (ast.For, ast.While)):
+            if self._hoists_iterables and isinstance(node, ast.For):
+                self._hoist_iterable(node, before)
             outer, self._is_in_loop = self._is_in_loop, True
             node.body = self._block(node.body)
             self._is_in_loop = outer
@@ -332,6 +417,13 @@ class _Normaliser:
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._local:
             node.value = self._hoisted(node.value, before, keep_top=False)
         return _releasing([*before, node])
+
+    def _hoist_iterable(self, node: ast.For, before: list[ast.stmt]) -> None:
+        """Move the work in what a loop that yields runs over; what only numbers or slices it stays in the loop."""
+        if _has_yield(node):
+            holder, name = _innermost_iterable(node)
+            put = (lambda new: setattr(node, "iter", new)) if name is None else _item_slot(holder.args, 0)[1]
+            put(self._hoisted(node.iter if name is None else holder.args[0], before, keep_top=False))
 
     def _with(self, node: ast.With) -> list[ast.stmt]:
         before: list[ast.stmt] = []
@@ -510,6 +602,11 @@ def _releasing(statements: list[ast.stmt]) -> list[ast.stmt]:
 
 def _is_temporary(name: str) -> bool:
     return name.startswith(f"{RUNTIME}_")
+
+
+def _is_own_local(name: str) -> bool:
+    """Whether the normaliser made the name: a temporary, or what a comprehension is gathered in."""
+    return name.startswith(RUNTIME) and name[-1].isdigit()
 
 
 def _again(context: ast.expr) -> str:
@@ -926,7 +1023,7 @@ class _Resumer:
             read.add(node.args.args[0].arg)
         code = self._parts.function.__code__
         local = {*code.co_varnames, *code.co_cellvars}
-        return tuple(sorted(name for name in read if name in local or (_is_temporary(name) and name[-1].isdigit())))
+        return tuple(sorted(name for name in read if name in local or _is_own_local(name)))
 
     def attributes(self) -> frozenset[str]:
         nodes = (item for statement in self._rest()[1] for item in ast.walk(statement))
@@ -1079,6 +1176,275 @@ def _replace_in_body(body: list[ast.stmt], number: int, make: Callable[[ast.stmt
     return result
 
 
+class _Switcher:
+    """Builds the `switched` variant of a generator.
+
+    Each loop that yields gets two bodies, one as it was and one with switches, and takes the former while the runtime is
+    off, so that nothing but a test in each turn is added. A `yield from` becomes a loop first.
+    """
+
+    def __init__(self, definition: ast.FunctionDef, code: types.CodeType) -> None:
+        self._node = definition
+        self._captured = _captured_names(definition)
+        self._local = {*code.co_varnames, *code.co_cellvars}
+        self._first = code.co_varnames[: min(1, code.co_argcount)]
+        self._steps: list[Step] = []
+        self._left: set[int] = set()
+        """Loops in which an inner loop that yields has been passed: what comes later cannot be cut off from it."""
+        definition.body = _map_yields_from(definition.body)
+        self._number(definition.body, None, 0)
+        self.steps = tuple(self._steps)
+
+    def _number(self, statements: Sequence[Any], loop: Any, depth: int) -> None:
+        for node in statements:
+            if isinstance(node, (ast.For, ast.While)) and _has_yield(node):
+                if depth == _DEEPEST_LOOP:
+                    raise Unsplittable(f"more than {_DEEPEST_LOOP} loops that yield stand inside each other")
+                if _has_yield_in(node.orelse):
+                    raise Unsplittable("it yields in the else of a loop")
+                self._add(node, node)
+                self._number(node.body, node, depth + 1)
+                self._left.add(id(loop))
+            elif isinstance(node, (ast.If, ast.With, ast.Try)):
+                self._number(node.body, loop, depth)
+                self._number(node.orelse if isinstance(node, ast.If) else [], loop, depth)
+            elif isinstance(node, _SIMPLE) and not _is_silent(node) and not _is_yield(node):
+                self._add(node, loop)
+
+    def _add(self, node: Any, loop: Any) -> None:
+        number = len(self._steps)
+        unit = _unit(node, number)
+        turn = _turn_names(loop, self._captured) if loop is not None else set()
+        outputs = _written_names(node.target if node is loop and isinstance(node, ast.For) else node) & turn
+        read = _loaded_names([node.iter if isinstance(node, ast.For) else node] if node is loop else [node])
+        local = {name for name in read if name in self._local or _is_temporary(name)}
+        can_skip = loop is not None and _is_switchable(loop) and _only_writes(node, loop, turn)
+        can_skip = can_skip and id(loop) not in self._left
+        self._steps.append(
+            Step(
+                unit=unit,
+                loop=None if loop is None else loop._number,
+                can_skip=can_skip,
+                inputs=tuple(sorted(local)),
+                outputs=tuple(sorted(outputs | (local & turn))) if node is not loop else tuple(sorted(outputs)),
+                carried=tuple(sorted(self._carried(loop, node, turn))) if can_skip else (),
+                foreign=tuple(sorted(local - turn - set(self._first))),
+            )
+        )
+
+    def _carried(self, loop: Any, last: Any, turn: set[str]) -> set[str]:
+        """Names of the turn that anything but the skippable statements up to `last` reads."""
+        skipped = set() if last is loop else _skippable_until(loop.body, last, turn)
+        kept = [node for node in _own_nodes(loop) if id(node) not in skipped]
+        tests = [loop.test] if isinstance(loop, ast.While) else []
+        return _loaded_names([*kept, *tests]) & turn
+
+    def definition(self) -> ast.FunctionDef:
+        self._node.body = self._block(self._node.body)
+        return ast.fix_missing_locations(self._node)
+
+    def _block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """The statements with switches; pins and releases go with their unit."""
+        result: list[ast.stmt] = []
+        pins: list[ast.stmt] = []
+        for position, node in enumerate(statements):
+            if getattr(node, "_is_pin", False) or (pins and _is_release(node)):
+                pins.append(node)
+            elif not _is_release(node):
+                result += self._statement(node, pins, _releases(statements[position + 1 :]))
+                pins = []
+        return result + pins
+
+    def _statement(self, node: Any, pins: list[ast.stmt], releases: list[ast.stmt]) -> list[ast.stmt]:
+        if isinstance(node, (ast.For, ast.While)) and _has_yield(node):
+            return [*pins, self._loop(node), *releases]
+        number = getattr(node, "_number", None)
+        if number is None:
+            _map_blocks(node, self._block)
+            return [*pins, node, *releases]
+        step = self._steps[number]
+        _redirect(node, "call")
+        run = [*pins, node, *releases, _tell(node, "ends", number)]
+        test = _runtime_call(
+            node, "starts", [_parse_expression(repr(number), node), _parse_expression("locals()", node)]
+        )
+        if not step.can_skip:
+            return [ast.copy_location(ast.Expr(test), node), *run]
+        return [ast.copy_location(ast.If(test, run, self._loaded(node, step)), node)]
+
+    def _loaded(self, node: ast.stmt, step: Step) -> list[ast.stmt]:
+        names = sorted({*step.outputs, *step.carried, *_written_names(node)})
+        return _load_at(node, step.unit.number, names) or [ast.copy_location(ast.Pass(), node)]
+
+    def _loop(self, node: Any) -> ast.stmt:
+        number = node._number
+        off, on = _plain_block(copy.deepcopy(node.body), self._loop), self._block(copy.deepcopy(node.body))
+        is_on = _parse_expression(f"{RUNTIME}.stream.is_on", node)
+        if isinstance(node, ast.For):
+            item = f"{RUNTIME}_item{number}"
+            take = ast.copy_location(ast.Assign([node.target], ast.Name(item, ast.Load())), node)
+            off, on = [copy.deepcopy(take), *off], [*self._turn(node, take), *on]
+            self._draw_from_runtime(node, number)
+            node.target = ast.Name(item, ast.Store())
+        else:
+            on = [*self._turn(node, None), *on]
+        node.body = [ast.copy_location(ast.If(is_on, on, off), node)]
+        return ast.fix_missing_locations(node)
+
+    def _turn(self, node: Any, take: ast.stmt | None) -> list[ast.stmt]:
+        """The start of a turn of a loop: what it runs over gives its item, or a snapshot stands for it."""
+        step = self._steps[node._number]
+        test = _runtime_call(node, "turns", [_parse_expression(repr(node._number), node)])
+        taken = [take] if take is not None else []
+        run = [*taken, _tell(node, "turned", node._number)]
+        instead = _load_at(node, node._number, sorted({*step.outputs, *step.carried})) or [ast.Pass()]
+        return [ast.copy_location(ast.If(test, run, instead), node)]
+
+    def _draw_from_runtime(self, node: ast.For, number: int) -> None:
+        holder, name = _innermost_iterable(node)
+        source = node.iter if name is None else holder.args[0]
+        drawn = _runtime_call(node, "source", [_parse_expression(repr(number), node), source])
+        if name is None:
+            node.iter = drawn
+        else:
+            holder.args[0] = drawn
+
+
+_DEEPEST_LOOP = 3
+"""Loops that yield, inside each other: each doubles the code."""
+
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Delete, ast.For, ast.While, ast.Assert)
+
+
+def _load_at(where: ast.stmt, number: int, names: Sequence[str]) -> list[ast.stmt]:
+    """`a, b = _unstarve.load(number, ("a", "b"), locals())`, or nothing for no names."""
+    if not names:
+        return []
+    target = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
+    arguments = [_parse_expression(text, where) for text in (repr(number), repr(tuple(names)), "locals()")]
+    assignment = ast.Assign([target], _runtime_call(where, "load", arguments))
+    return [ast.fix_missing_locations(ast.copy_location(assignment, where))]
+
+
+def _plain_block(statements: list[ast.stmt], loop: Callable[[Any], ast.stmt]) -> list[ast.stmt]:
+    """The statements as they were, but for loops that yield, which are switched each."""
+    result = []
+    for node in statements:
+        if isinstance(node, (ast.For, ast.While)) and _has_yield(node):
+            node = loop(node)
+        else:
+            _map_blocks(node, lambda block: _plain_block(block, loop))
+        result.append(node)
+    return result
+
+
+def _map_yields_from(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements with `yield from x` spelt out as a loop."""
+    result: list[ast.stmt] = []
+    for node in statements:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.YieldFrom):
+            name = f"{RUNTIME}_each"
+            body = ast.Expr(ast.Yield(ast.Name(name, ast.Load())))
+            loop = ast.For(ast.Name(name, ast.Store()), node.value.value, [body], [])
+            loop._text = node._text  # type: ignore[attr-defined]
+            node = ast.fix_missing_locations(ast.copy_location(loop, node))
+        elif isinstance(node, (ast.For, ast.While)):
+            node.body = _map_yields_from(node.body)
+        else:
+            _map_blocks(node, _map_yields_from)
+        result.append(node)
+    return result
+
+
+def _innermost_iterable(node: ast.For) -> tuple[Any, str | None]:
+    """The call whose first argument the loop runs over in the end, as in `enumerate(x)`, and its name; None for `x`."""
+    holder: Any = None
+    inner = node.iter
+    while isinstance(inner, ast.Call) and _last_name(inner.func) in ("enumerate", "islice", "iter") and inner.args:
+        if isinstance(inner.args[0], ast.Starred) or (_last_name(inner.func) == "iter" and len(inner.args) > 1):
+            break
+        holder, inner = inner, inner.args[0]
+    return holder, None if holder is None else _last_name(holder.func)
+
+
+def _has_yield(node: ast.AST) -> bool:
+    return any(isinstance(item, (ast.Yield, ast.YieldFrom)) for item in _walk_function(node))
+
+
+def _has_yield_in(statements: Iterable[ast.stmt]) -> bool:
+    return any(_is_yield(node) or _has_yield(node) for node in statements)
+
+
+def _is_yield(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, (ast.Yield, ast.YieldFrom))
+
+
+def _written_names(node: ast.AST) -> set[str]:
+    """Names that a statement binds, or whose items or attributes it assigns."""
+    stores = (ast.Subscript, ast.Attribute)
+    targets = [item for item in _walk_scope(node) if isinstance(item, stores) and isinstance(item.ctx, ast.Store)]
+    roots = {root.id for root in map(_root, targets) if isinstance(root, ast.Name)}
+    return _stored_names([node]) | roots
+
+
+def _turn_names(loop: Any, captured: set[str]) -> set[str]:
+    """Names that live for one turn of the loop: bound in it, before they are read."""
+    bound = _stored_names([*loop.body, *([loop.target] if isinstance(loop, ast.For) else [])])
+    early = _live_before(loop.body, set(), captured) & bound
+    first = _stored_names([loop.target]) if isinstance(loop, ast.For) else set()
+    inner = [item for node in loop.body for item in _walk_scope(node) if isinstance(item, (ast.For, ast.While))]
+    theirs = {name for node in inner if isinstance(node, ast.For) for name in _stored_names([node.target])}
+    return bound - (early - first - theirs) - captured
+
+
+def _is_switchable(loop: Any) -> bool:
+    """Whether turns of the loop can be served: what decides on the next turn must not depend on what is skipped."""
+    return isinstance(loop, ast.For) or not _has_work(loop.test)
+
+
+def _only_writes(node: Any, loop: Any, turn: set[str]) -> bool:
+    """Whether all that the statement assigns are names of the turn, or parts of what they name."""
+    if node is loop:
+        return isinstance(node, ast.For)
+    return isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)) and _written_names(node) <= turn
+
+
+def _own_nodes(loop: Any) -> Iterator[ast.AST]:
+    """Simple statements and tests of the loop's body, in blocks and inner loops too."""
+    waiting: list[Any] = list(loop.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.If, ast.While)):
+            yield node.test
+        elif isinstance(node, ast.With):
+            yield from node.items
+        elif isinstance(node, ast.For):
+            yield node.iter
+        if isinstance(node, (ast.If, ast.While, ast.With, ast.For, ast.Try)):
+            waiting += [*node.body, *getattr(node, "orelse", []), *getattr(node, "finalbody", [])]
+            waiting += [item for handler in getattr(node, "handlers", []) for item in handler.body]
+        elif not _is_release(node):
+            yield node
+
+
+def _skippable_until(statements: Sequence[Any], last: Any, turn: set[str]) -> set[int]:
+    """Identities of the statements up to `last`, in the order of the source, that a cut after it skips."""
+    found: set[int] = set()
+    for node in statements:
+        if isinstance(node, (ast.If, ast.With, ast.Try)):
+            inner = [*node.body, *(node.orelse if isinstance(node, ast.If) else [])]
+            found |= _skippable_until(inner, last, turn)
+            if any(item is last for item in _simple(inner)):
+                return found
+        elif getattr(node, "_is_pin", False):
+            found.add(id(node))
+        elif isinstance(node, _SIMPLE) and not isinstance(node, (ast.For, ast.While)) and not _is_yield(node):
+            found |= {id(node)} if _written_names(node) <= turn else set()
+        if node is last:
+            return found
+    return found
+
+
 # --- Small syntax helpers ---------------------------------------------------------------------------------------------
 
 
@@ -1205,8 +1571,11 @@ def _redirect(node: Any, method: str) -> Any:
 
 
 def _compile(parts: Split, definition: ast.FunctionDef) -> types.CodeType:
+    return _compiled_definition(parts.function.__code__, definition, parts.filename)
+
+
+def _compiled_definition(original: types.CodeType, definition: ast.FunctionDef, filename: str) -> types.CodeType:
     """The variant's code, which shares the original's cells and has one more for the runtime."""
-    original = parts.function.__code__
     definition.args.defaults = [ast.copy_location(ast.Constant(None), item) for item in definition.args.defaults]
     definition.args.kw_defaults = [
         item and ast.copy_location(ast.Constant(None), item) for item in definition.args.kw_defaults
@@ -1220,7 +1589,7 @@ def _compile(parts: Split, definition: ast.FunctionDef) -> types.CodeType:
     outer.body = [*own_name, *cells, definition]  # type: ignore[attr-defined]
     ast.copy_location(outer, definition)
     module = ast.fix_missing_locations(ast.Module([outer], []))
-    compiled = compile(module, parts.filename, "exec", flags=original.co_flags & _FUTURES, dont_inherit=True)
+    compiled = compile(module, filename, "exec", flags=original.co_flags & _FUTURES, dont_inherit=True)
     return _nested(_nested(compiled, "_unstarve_outer"), definition.name)
 
 

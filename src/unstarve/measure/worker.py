@@ -6,6 +6,7 @@ order `run` the original fetcher runs untouched.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -26,6 +27,7 @@ from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
 from unstarve.measure.scout import Scout
 from unstarve.measure.split import Address, Unsplittable
+from unstarve.measure.stream import OPAQUE_SHARE, Effects, Place, Serving, Stream, StreamObserver
 from unstarve.measure.switchboard import Switchboard
 from unstarve.recording import BodyLine
 from unstarve.script import user_part
@@ -164,6 +166,9 @@ class Instruments:
         self._sample_pool = Pool()
         self._batch_pool = Pool(always_copy=True)
         self._scout = Scout()
+        self._stream: Stream | None = None
+        self._effects: dict[Place, Effects] = {}
+        self._why_no_stream: str | None = None
         self._watch: _Watch | None = None
         self._failure: str | None = None
         self._generation = 0
@@ -174,6 +179,12 @@ class Instruments:
     def attach(self, fetcher: Any) -> Instruments:
         """Stand in for `fetcher`; called again when persistent workers start another epoch."""
         self._fetcher = fetcher
+        self._stream = None
+        if hasattr(fetcher, "dataset_iter"):
+            try:
+                self._stream = fetcher.dataset_iter = Stream(fetcher.dataset, fetcher.dataset_iter, self._effects)
+            except Unsplittable as error:
+                self._why_no_stream = str(error)
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -265,10 +276,30 @@ class Instruments:
         return self._batch_pool.serve()
 
     def _serve_cut(self, order: dict[str, Any], index: Any) -> Any:
+        if hasattr(self._fetcher, "dataset_iter"):
+            return self._serve_stream(order, index, resume=True)
         return self._serve_through(self._server(order, resume=True), index)
 
     def _serve_knockout(self, order: dict[str, Any], index: Any) -> Any:
+        if hasattr(self._fetcher, "dataset_iter"):
+            return self._serve_stream(order, index, resume=False)
         return self._serve_through(self._server(order, resume=False), index)
+
+    def _serve_stream(self, order: dict[str, Any], index: Any, *, resume: bool) -> Any:
+        fetcher, stream = self._fetcher, self._stream
+        if stream is None or fetcher.dataset_iter is not stream:
+            raise Unsplittable("the iterator of the data set was exchanged meanwhile")
+        address = tuple(order["address"])
+        pool = self._pools[address]
+        _check_memory(pool, index if fetcher.auto_collation else [index])
+        stream.serve(Serving(address, pool, resume))
+        try:
+            samples = _drawn(fetcher, index, lambda: next(stream))
+        finally:
+            stream.serve(None)
+        batch = fetcher.collate_fn(samples)
+        pool.settle(batch)
+        return batch
 
     def _serve_uncollated(self, order: dict[str, Any], index: Any) -> Any:
         """Samples made, the collated batch from cache: the loop's speed if collation were free."""
@@ -329,7 +360,8 @@ class Instruments:
 
     def _watched(self, order: dict[str, Any], index: Any) -> Any:
         if self._watch is None or self._watch.number != order["pass"]:
-            self._watch = _Watch(order, self._fetcher, self._worker, self._scout)
+            stream = self._stream if self._stream is getattr(self._fetcher, "dataset_iter", None) else None
+            self._watch = _Watch(order, self._fetcher, self._worker, self._scout, stream, self._why_no_stream)
             self._watch.begin(self._sample_pool, self._batch_pool)
         watch = self._watch
         if watch.is_done:
@@ -372,7 +404,7 @@ class _Root:
 def _root(fetcher: Any) -> _Root:
     dataset = fetcher.dataset
     if not hasattr(fetcher, "auto_collation") or hasattr(fetcher, "dataset_iter"):
-        return _Root(None, "sample", "iterable datasets are not taken apart")
+        return _Root(None, "sample", "its iterator cannot be taken apart")
     if fetcher.auto_collation and getattr(dataset, "__getitems__", None) and not _is_plain_subset(dataset):
         function = getattr(type(dataset), "__getitems__", None)
         granularity = "batch"
@@ -396,10 +428,19 @@ def _is_plain_subset(dataset: Any) -> bool:
 class _Watch:
     """One pass of watching in one worker: time some samples, keep values at the wanted cut points."""
 
-    def __init__(self, order: dict[str, Any], fetcher: Any, worker: int, scout: Scout) -> None:
+    def __init__(
+        self,
+        order: dict[str, Any],
+        fetcher: Any,
+        worker: int,
+        scout: Scout,
+        stream: Stream | None,
+        why_no_stream: str | None,
+    ) -> None:
         self.number = order["pass"]
         self._worker = worker
         self._scout = scout
+        self._stream = stream
         self._root = _root(fetcher)
         is_scarce = self._root.granularity == "batch" or not fetcher.auto_collation
         most = SCARCE_VALUES if is_scarce else 1 << 30
@@ -408,7 +449,8 @@ class _Watch:
         self._limit = min(order["limit"], most)
         self._limit_bytes = order["limit_bytes"]
         opened = [tuple(address) for address in order["opened"]]
-        self._observer = Observer([a for a in opened if a[0] != COLLATE], self._wanted, self._limit, scout.known)
+        observer = Observer if stream is None else StreamObserver
+        self._observer: Any = observer([a for a in opened if a[0] != COLLATE], self._wanted, self._limit, scout.known)
         self._collate_observer = Observer([a[1:] for a in opened if a[0] == COLLATE])
         self._collate_call = _own_function(fetcher.collate_fn)
         self._skip = min(order["skip"], 1) if is_scarce else order["skip"]
@@ -416,12 +458,11 @@ class _Watch:
         self._deadline = time.perf_counter_ns() + PATIENCE_NS
         self._samples: list[tuple[int, int]] = []
         self._collates: list[tuple[int, int]] = []
-        self._why_whole = self._root.reason
+        self._why_whole = (why_no_stream or self._root.reason) if stream is None else None
         self._batch_size = 0
         self._reported = False
-        self._sampler = (
-            BodySampler(SAMPLED_EVERY_S, with_stages=True) if self._root.function is None and not self._limit else None
-        )
+        is_sampled = self._root.function is None and stream is None and not self._limit
+        self._sampler = BodySampler(SAMPLED_EVERY_S, with_stages=True) if is_sampled else None
         self._sampled_ns = 0
         self.is_done = False
         self.is_aside = order["aside"] and fetcher.auto_collation and self._root.granularity == "sample"
@@ -465,9 +506,11 @@ class _Watch:
         else:
             samples = self._some_samples(fetcher.dataset, index)
         self._batch_size = len(index) if fetcher.auto_collation else 1
-        before, cpu = time.perf_counter_ns(), time.process_time_ns()
+        before, cpu, overhead = time.perf_counter_ns(), time.process_time_ns(), self._collate_observer.overhead_ns
         batch = self._collate(fetcher.collate_fn, samples)
-        self._collates.append((time.perf_counter_ns() - before, time.process_time_ns() - cpu))
+        overhead = self._collate_observer.overhead_ns - overhead
+        wall, used = time.perf_counter_ns() - before, time.process_time_ns() - cpu
+        self._collates.append((max(1, wall - overhead), max(1, used - overhead)))
         self._keep(self._batch_pool, batch, BATCH_POOL if self._limit else 0)
         return batch
 
@@ -492,7 +535,24 @@ class _Watch:
             return collate(samples)
 
     def _fetch_iterable(self, fetcher: Any, index: Any) -> Any:
-        return _drawn(fetcher, index, lambda: self._timed(lambda: next(fetcher.dataset_iter)))
+        return _drawn(fetcher, index, lambda: self._timed(lambda: self._draw(fetcher.dataset_iter)))
+
+    def _draw(self, iterator: Any) -> Any:
+        """The next sample of an iterable data set, watched step by step where it can be."""
+        if self._stream is None or self._has_enough():
+            return next(iterator)
+        draw = functools.partial(next, iterator)
+        if not self._scout.is_done:
+            return self._scout.follow(draw)
+        return self._observer.watch(self._stream, draw, record=self._seen >= self._skip)
+
+    def _sample_instead(self) -> None:
+        """Go on by sampling: the steps of the stream hide where the time goes."""
+        self._stream = None
+        self._observer.close()
+        self._observer = Observer()
+        self._why_whole = "most of its time goes into iterators that cannot be taken apart"
+        self._sampler = BodySampler(SAMPLED_EVERY_S, with_stages=True)
 
     def _sample(self, dataset: Any, index: Any, *, many: bool = False) -> Any:
         make = (lambda: dataset.__getitems__(index)) if many else (lambda: dataset[index])
@@ -549,6 +609,8 @@ class _Watch:
 
     def _finish_if_enough(self) -> None:
         enough = self._has_enough()
+        if enough and self._stream is not None and not self._limit and self._observer.opaque_share > OPAQUE_SHARE:
+            self._sample_instead()
         if self._sampler is not None:
             enough = enough and (self._sampled_ns >= SAMPLED_NS or len(self._collates) >= SAMPLED_BATCHES)
         if enough or self._is_late():

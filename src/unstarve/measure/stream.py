@@ -1,0 +1,564 @@
+"""Cuts in data sets that are generators: the statements of loops that yield, in chains of generators.
+
+A generator cannot be exchanged while it runs. So the one that an iterable data set makes at the start of an epoch, before
+it has begun, is replaced by its `switched` variant, and so is every generator that such a loop draws from. While the
+stream is off, a turn of a loop costs one test more than before; while it is on, each step of the turn is timed, or kept,
+or skipped with what it makes coming from a pool.
+
+Addresses name steps from the outside in: the step of the outermost generator, and where that step draws from another
+generator, the step in it. What a step calls is watched like any other function; such addresses go on after
+`ANY_ITERATION`, which says that only the step as a whole can be served.
+"""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import operator
+import os
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from unstarve import labels
+from unstarve.measure import split, values
+from unstarve.measure.counters import RunDelay
+from unstarve.measure.pool import Pool
+from unstarve.measure.runtime import (
+    PAGE_BYTES,
+    UNSET,
+    Cost,
+    Known,
+    Observer,
+    defined_at,
+    is_data,
+    is_library,
+    marked,
+    open_io,
+    page_faults,
+    resolve,
+    shared_of,
+)  # fmt: skip
+from unstarve.measure.split import ANY_ITERATION, Address, Step, Switched, Unsplittable
+
+OPAQUE_SHARE = 0.5
+"""From this share of the time on that goes into iterables which cannot be looked into, sampling tells more."""
+
+_BUFFERS = (list, dict, set, bytearray, collections.deque)
+"""A step that makes one of these longer or shorter leaves something for later turns, so that it must run."""
+
+
+Place = tuple[types.CodeType, int]
+"""A step, by its function's code and its number."""
+
+
+class Stream:
+    """The iterator of one iterable data set in one worker, switched.
+
+    Args:
+        dataset: the data set.
+        generator: what `iter(dataset)` gave, not yet begun.
+        effects: what steps were seen to change beside what they assign; it grows meanwhile.
+
+    Raises:
+        Unsplittable: the generator cannot be switched.
+    """
+
+    def __init__(self, dataset: Any, generator: Any, effects: dict[Place, Effects]) -> None:
+        self._dataset = dataset
+        self._generator = self._adopted(generator, ())
+        self.is_on = False
+        """Whether steps are watched or served; read by every turn of a loop."""
+        self.watch: StreamObserver | None = None
+        """Who watches, if anyone does."""
+        self.serving: Serving | None = None
+        """What is served, if anything is."""
+        self.effects = effects
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._generator)
+        except StopIteration:
+            raise
+        except Exception:
+            if self.serving is not None:  # an exception ends a generator: the data set starts anew, without our doing
+                self._generator = self._adopted(iter(self._dataset), ())
+            raise
+
+    def observe(self, observer: StreamObserver | None) -> None:
+        """Have steps watched from their next turn on, or no longer."""
+        self.watch, self.is_on = observer, observer is not None
+
+    def serve(self, serving: Serving | None) -> None:
+        """Have steps served from their next turn on, or no longer."""
+        self.serving, self.is_on = serving, serving is not None
+
+    def adopted(self, items: Any, base: Address) -> Any:
+        """The iterable, switched if it is a generator of the user's that has not begun; else as it is."""
+        try:
+            return self._adopted(items, base)
+        except Unsplittable:
+            return items
+
+    def _adopted(self, generator: Any, base: Address) -> Any:
+        if type(generator) is not types.GeneratorType or inspect.getgeneratorstate(generator) != inspect.GEN_CREATED:
+            raise Unsplittable(f"what it runs over is no generator of Python's that has not begun ({_kind(generator)})")
+        if is_library(generator.gi_code.co_filename):
+            raise Unsplittable("its generator is a library's")
+        function, arguments = _origin(generator)
+        parts = split.switched(function)
+        return parts.bind(Turns(self, parts, base))(*arguments)
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+def _origin(generator: Any) -> tuple[types.FunctionType, list[Any]]:
+    """The function that made a generator, and with which arguments."""
+    code, frame = generator.gi_code, generator.gi_frame
+    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) or code.co_kwonlyargcount:
+        raise Unsplittable("its generator takes any number of arguments")
+    names = code.co_varnames[: code.co_argcount]
+    found = frame.f_locals
+    arguments = [found[name] for name in names]
+    candidates = [frame.f_globals.get(code.co_name)]
+    if arguments:
+        candidates += [vars(kind).get(code.co_name) for kind in type(arguments[0]).__mro__]
+    for candidate in candidates:
+        function = inspect.unwrap(getattr(candidate, "__func__", candidate)) if candidate is not None else None
+        if isinstance(function, types.FunctionType) and function.__code__ is code:
+            return function, arguments
+    if not code.co_freevars:
+        return types.FunctionType(code, frame.f_globals, code.co_name), arguments
+    raise Unsplittable("the function of its generator was not found")
+
+
+@dataclass(slots=True)
+class Effects:
+    """What one step was seen to do to its locals beyond assigning."""
+
+    is_lasting: bool = False
+    """Whether it puts something into a buffer that outlives the turn, or takes something out."""
+    changed: set[str] = field(default_factory=set)
+    """Locals of the turn that it changed in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is served: all of a turn up to a step, or the step alone."""
+
+    address: Address
+    """The step."""
+    pool: Pool
+    """Snapshots of the locals of a turn when the step had ended."""
+    resume: bool
+    """Whether what comes before the step is skipped too."""
+
+
+class Turns:
+    """Runtime of one switched generator.
+
+    Args:
+        stream: what it belongs to.
+        parts: the generator's function.
+        base: address of the step that draws from it; empty for the outermost.
+    """
+
+    getitem = staticmethod(operator.getitem)
+    """How variants name a subscript's callee."""
+
+    def __init__(self, stream: Stream, parts: Switched, base: Address) -> None:
+        self.stream = stream
+        self._parts = parts
+        self._base = base
+        self._serving: Serving | None = None
+        self._skips: frozenset[int] = frozenset()
+        self._frame: dict[str, Any] = {}
+
+    # Called by switched variants -----------------------------------------------------------------
+
+    def source(self, number: int, items: Iterable[Any]) -> Iterator[Any]:
+        """The items that a loop runs over; nothing is drawn for turns that are served."""
+        address = (*self._base, number)
+        items = self.stream.adopted(items, address)
+        draw = iter(items).__next__
+        is_opaque = not isinstance(items, (list, tuple, range, str, dict)) and not _is_ours(items)
+        while True:
+            if self.stream.is_on and number in self._skipped():
+                yield None
+                continue
+            watch = self.stream.watch
+            if watch is not None:
+                watch.start(address)
+            try:
+                item = draw()
+            except StopIteration:
+                return
+            if watch is not None and watch is self.stream.watch:
+                watch.end(address, self._parts.steps[number], self._parts.filename, is_opaque=is_opaque)
+            yield item
+            del item
+
+    def turns(self, number: int) -> bool:
+        """Whether a turn of a loop has a real item; if not, a snapshot is chosen for it."""
+        skipped = self._skipped()
+        serving = self._serving
+        if serving is not None and serving.resume and self._loop_of(serving) == number:
+            self._frame = serving.pool.serve()[0]
+        return number not in skipped
+
+    def turned(self, number: int, frame: dict[str, Any]) -> None:
+        """A turn has its item: it is kept if so wanted."""
+        if self.stream.watch is not None:
+            self._keep(number, frame)
+
+    def starts(self, number: int, frame: dict[str, Any]) -> bool:
+        """A step is about to run, or to be skipped: then its locals come from a snapshot."""
+        if self.stream.serving is not None and number in self._skipped():
+            return False
+        watch = self.stream.watch
+        if watch is not None:
+            if watch.is_filling:
+                watch.mark(frame, self._parts.steps[number])
+            watch.start((*self._base, number))
+        return True
+
+    def ends(self, number: int, frame: dict[str, Any]) -> None:
+        """A step has ended."""
+        watch = self.stream.watch
+        if watch is not None:
+            step = self._parts.steps[number]
+            for name in step.unit.outputs:
+                if name in frame:
+                    values.force(frame[name])
+            watch.end((*self._base, number), step, self._parts.filename)
+            if watch.is_filling:
+                watch.note_effects(self._effects(number), frame, step)
+                self._keep(number, frame)
+
+    def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        """A step's call: looked into where the watch was sent there, or where it leads to transforms."""
+        watch = self.stream.watch
+        return callee(*arguments, **keywords) if watch is None else watch.call(callee, arguments, keywords)
+
+    def load(self, number: int, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
+        """Values of these locals: the snapshot's, or the present ones."""
+        assert self._serving is not None
+        if self._serving.resume:
+            frame = self._frame = self._frame or self._serving.pool.serve()[0]
+        else:
+            step = self._parts.steps[number]
+            own = step.outputs if step.unit.is_loop else step.unit.outputs
+            wanted = {*own, *self._effects(number).changed}
+            part = self._serving.pool.serve(lambda frames: [{n: v for n, v in frames[0].items() if n in wanted}])
+            frame = part[0]
+        found = [frame[name] if name in frame else present.get(name, UNSET) for name in names]
+        return [item.target if type(item) is values.Shared else item for item in found]
+
+    # --------------------------------------------------------------------------------------------
+
+    def _effects(self, number: int) -> Effects:
+        return self.stream.effects.setdefault((self._parts.function.__code__, number), Effects())
+
+    def _skipped(self) -> frozenset[int]:
+        """Steps of this generator that the present order skips."""
+        if self.stream.serving is not self._serving:
+            self._serving, self._frame = self.stream.serving, {}
+            self._skips = frozenset(self._now_skipped(self._serving)) if self._serving is not None else frozenset()
+        return self._skips
+
+    def _now_skipped(self, serving: Serving) -> Iterator[int]:
+        address = serving.address
+        if address[:-1] != self._base:
+            return
+        last = address[-1]
+        if not serving.resume:
+            yield last
+            return
+        loop = self._parts.steps[last].loop
+        for number, step in enumerate(self._parts.steps[: last + 1]):
+            is_effectless = step.unit.is_loop or bool(step.unit.outputs) or bool(self._effects(number).changed)
+            if step.loop == loop and step.can_skip and is_effectless and not self._effects(number).is_lasting:
+                yield number
+
+    def _loop_of(self, serving: Serving) -> int | None:
+        if serving.address[:-1] != self._base:
+            return None
+        return self._parts.steps[serving.address[-1]].loop
+
+    def _keep(self, number: int, frame: dict[str, Any]) -> None:
+        watch = self.stream.watch
+        address = (*self._base, number)
+        if watch is None or not watch.needs(address):
+            return
+        step = self._parts.steps[number]
+        try:
+            self._check(step, number, frame)
+            first = self._parts.function.__code__.co_varnames[:1]
+            shared = shared_of([frame[name] for name in first if name in frame])
+            names = {*step.carried, *step.outputs}
+            kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
+            watch.pools[address].add(values.snapshot([kept], shared), shared)
+        except (values.Uncopyable, Unsplittable) as error:
+            watch.refused[address] = str(error)
+        except Exception as error:  # properties and hashes of the user's objects may raise anything
+            watch.refused[address] = f"its values cannot be looked at ({type(error).__name__}: {error})"
+
+    def _check(self, step: Step, number: int, frame: dict[str, Any]) -> None:
+        """Refuse cuts after which the generator would not go on as it does.
+
+        Raises:
+            Unsplittable: they are of that kind.
+        """
+        if not step.can_skip:
+            raise Unsplittable("what it changes outlives a turn of its loop")
+        if self._effects(number).is_lasting:
+            raise Unsplittable("it works on a buffer that outlives a turn of its loop")
+        if not step.unit.is_loop and any(_is_drawn_from(frame.get(name)) for name in step.foreign):
+            raise Unsplittable("it draws from something that outlives a turn of its loop")
+
+
+def _is_ours(items: Any) -> bool:
+    return type(items) is types.GeneratorType and split.RUNTIME in items.gi_code.co_freevars
+
+
+def _is_drawn_from(value: Any) -> bool:
+    """Whether the value is a file, an iterator or the like, whose state a step moves on."""
+    return hasattr(value, "__next__") or hasattr(value, "read") or hasattr(value, "recv")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A step that has started and not ended."""
+
+    address: Address
+    figures: tuple[int, ...]
+    overhead_ns: int
+
+
+class StreamObserver:
+    """Times the steps of a stream, sample by sample, and snapshots locals at wanted cut points.
+
+    Args:
+        opened: addresses of steps whose calls are to be looked into.
+        wanted: cut points to fill, by address.
+        limit: snapshots to keep at each.
+        known: what this process has learnt about code; it grows meanwhile.
+    """
+
+    def __init__(
+        self, opened: Iterable[Address] = (), wanted: Iterable[Address] = (), limit: int = 0, known: Known | None = None
+    ) -> None:
+        self._opened = list(opened)
+        self._known = known
+        self._limit = limit
+        self._stack: list[_Open] = []
+        self._sample: dict[Address, list[int]] = {}
+        self._inner: dict[Address, Observer] = {}
+        self._steps: dict[Address, Cost] = {}
+        self._opaque: set[Address] = set()
+        self._calls: dict[Address, tuple[Any, bool]] = {}
+        self._marks: dict[str, Any] = {}
+        self._lengths: dict[str, int] = {}
+        self._record = False
+        self._overhead_ns = 0
+        self._io = open_io()
+        self._delay = RunDelay()
+        self._own_bytes = self._own_calls = 0
+        self.is_filling = limit > 0
+        """Whether locals are kept, and effects noted."""
+        self.pools: dict[Address, Pool] = {address: Pool() for address in wanted}
+        self.chains: dict[Address, list[Any]] = {}
+        """As of an `Observer`: nothing leads to a step but its generators."""
+        self.refused: dict[Address, str] = {}
+
+    @property
+    def overhead_ns(self) -> int:
+        """Wall time that watching has taken so far."""
+        return self._overhead_ns + sum(observer.overhead_ns for observer in self._inner.values())
+
+    @property
+    def costs(self) -> dict[Address, Cost]:
+        """Costs of steps, and of what they call, by address."""
+        inner = {
+            (*address, ANY_ITERATION, *inside): cost
+            for address, observer in self._inner.items()
+            for inside, cost in observer.costs.items()
+        }
+        return {**self._steps, **inner}
+
+    @property
+    def opaque_share(self) -> float:
+        """Share of the time that went into iterables which cannot be looked into, without CPU time of ours."""
+        spent = {address: sum(cost.wall_ns) for address, cost in self._steps.items()}
+        whole = sum(wall for address, wall in spent.items() if address[:-1] not in spent)
+        return sum(spent.get(address, 0) for address in self._opaque) / max(1, whole)
+
+    def close(self) -> None:
+        """Give back file descriptors."""
+        for observer in self._inner.values():
+            observer.close()
+        if self._io is not None:
+            os.close(self._io)
+            self._io = None
+
+    def watch(self, stream: Stream, draw: Callable[[], Any], *, record: bool) -> Any:
+        """What `draw` takes from the stream, watched; costs are kept if `record`."""
+        self._record = record
+        self._stack.clear()
+        self._sample.clear()
+        stream.observe(self)
+        try:
+            result = draw()
+        finally:
+            stream.observe(None)
+        if record:
+            self._close_sample()
+        return result
+
+    def _close_sample(self) -> None:
+        for address, (wall, cpu, read_bytes, calls, faults, delay) in self._sample.items():
+            cost = self._steps[address]
+            cost.wall_ns.append(wall)
+            cost.cpu_ns.append(cpu)
+            cost.delay_ns.append(delay)
+            cost.read_bytes += read_bytes
+            cost.read_calls += calls
+            cost.read_samples += read_bytes >= PAGE_BYTES
+            cost.faults += faults
+
+    # Called by generators ------------------------------------------------------------------------
+
+    def start(self, address: Address) -> None:
+        """A step starts."""
+        began = time.perf_counter_ns()
+        self._stack.append(_Open(address, (), 0))
+        item = self._stack[-1]
+        item.figures = self._figures()
+        self._overhead_ns += time.perf_counter_ns() - began
+        item.overhead_ns = self.overhead_ns
+
+    def end(self, address: Address, step: Step, filename: str, *, is_opaque: bool = False) -> None:
+        """A step has ended; steps above it that an exception left open are forgotten."""
+        began = time.perf_counter_ns()
+        places = [place for place, item in enumerate(self._stack) if item.address == address]
+        if not places:  # it started before watching did
+            return
+        item = self._stack[places[-1]]
+        del self._stack[places[-1] :]
+        differences = [now - then for now, then in zip(self._figures(), item.figures, strict=True)]
+        overhead = self.overhead_ns - item.overhead_ns
+        wall, cpu, *others = differences
+        net = max(0, wall - overhead)
+        total = self._sample.setdefault(address, [0] * len(differences))
+        for position, figure in enumerate((net, max(0, cpu - overhead, cpu * net // max(1, wall)), *others)):
+            total[position] += figure
+        if address not in self._steps:
+            self._steps[address] = self._described(address, step, filename)
+        if is_opaque:
+            self._opaque.add(address)
+        self._overhead_ns += time.perf_counter_ns() - began
+
+    def call(self, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A step's call, looked into if need be."""
+        if not self._stack:
+            return callee(*arguments, **keywords)
+        began = time.perf_counter_ns()
+        address = self._stack[-1].address
+        found = resolve(callee, arguments)
+        self._calls[address] = (found, any(is_data(value) for value in (*arguments, *keywords.values())))
+        observer = self._observer(address, found)
+        self._overhead_ns += time.perf_counter_ns() - began
+        if observer is None or found is None:
+            return callee(*arguments, **keywords)
+        try:
+            return observer.run(found[0], found[1], keywords, record=self._record)
+        except Exception as error:  # ours or the user's: calling it plainly decides
+            self.refused[address] = f"watching it failed ({type(error).__name__}: {error})"
+            return callee(*arguments, **keywords)
+
+    def _observer(self, address: Address, found: Any) -> Observer | None:
+        """Who watches the function that a step calls, if it is to be looked into."""
+        if found is None or address in self.refused:
+            return None
+        if address not in self._inner:
+            try:
+                parts = split.split(found[0])
+            except Unsplittable as error:
+                if address in self._opened:
+                    self.refused[address] = str(error)
+                return None
+            is_way = self._known is not None and found[0].__code__ in self._known.ways
+            if not (address in self._opened or is_way or split.is_container(parts)):
+                return None
+            depth = len(address) + 1
+            inside = [other[depth:] for other in self._opened if other[:depth] == (*address, ANY_ITERATION)]
+            self._inner[address] = Observer([rest for rest in inside if rest], known=self._known)
+        return self._inner[address]
+
+    def _described(self, address: Address, step: Step, filename: str) -> Cost:
+        unit = step.unit
+        cost = Cost(
+            name=unit.callee or unit.text,
+            text=unit.text,
+            source=f"{filename}:{unit.line}",
+            callee=unit.callee,
+            is_source=unit.is_loop,
+            label=labels.current(),
+            why_whole=self.refused.get(address),
+        )
+        found, is_data_given = self._calls.get(address, (None, True))
+        cost.takes_data = is_data_given
+        cost.defined = defined_at(found)
+        cost.can_enter = cost.defined is not None and address not in self._inner
+        return cost
+
+    # Filling pools -------------------------------------------------------------------------------
+
+    def needs(self, address: Address) -> bool:
+        """Whether a snapshot is wanted at this cut point."""
+        return address in self.pools and address not in self.refused and len(self.pools[address]) < self._limit
+
+    def mark(self, frame: dict[str, Any], step: Step) -> None:
+        """Remember what a step gets, so that its changes show when it has ended."""
+        began = time.perf_counter_ns()
+        self._marks, self._lengths = _prints(frame, step), _lengths(frame, step)
+        self._overhead_ns += time.perf_counter_ns() - began
+
+    def note_effects(self, effects: Effects, frame: dict[str, Any], step: Step) -> None:
+        """Add to `effects` what the step did to its locals."""
+        began = time.perf_counter_ns()
+        now = _prints(frame, step)
+        own = set(step.unit.outputs)
+        effects.changed |= {name for name, mark in now.items() if name not in own and self._marks.get(name) != mark}
+        effects.is_lasting |= self._lengths != _lengths(frame, step)
+        self._overhead_ns += time.perf_counter_ns() - began
+
+    # Counters ------------------------------------------------------------------------------------
+
+    def _figures(self) -> tuple[int, int, int, int, int, int]:
+        """Wall time, CPU time, bytes and calls of reading, page faults, delay so far."""
+        read_bytes = read_calls = 0
+        if self._io is not None:
+            text = os.pread(self._io, 256, 0)
+            fields = text.split()
+            read_bytes = int(fields[1]) - self._own_bytes - self._delay.own_bytes
+            read_calls = int(fields[5]) - self._own_calls - self._delay.own_calls
+            self._own_bytes += len(text)
+            self._own_calls += 1
+        delay, cpu, faults = self._delay.read_ns(), time.process_time_ns(), page_faults()
+        return time.perf_counter_ns(), cpu, read_bytes, read_calls, faults, delay
+
+
+def _lengths(frame: dict[str, Any], step: Step) -> dict[str, int]:
+    return {name: len(frame[name]) for name in step.foreign if isinstance(frame.get(name), _BUFFERS)}
+
+
+def _prints(frame: dict[str, Any], step: Step) -> dict[str, Any]:
+    return {name: (id(frame[name]), values.fingerprint(frame[name])) for name in step.outputs if name in frame}
