@@ -142,7 +142,7 @@ def _prior_of_difference(groups: dict[str, list[Block]], upper: str, lower: str)
 
 def _is_heavy(rung: str) -> bool:
     """Whether the workers do (nearly) all of their work under the rung."""
-    return rung in ("none", "bytes") or rung.startswith(("knockout:", "trial:"))
+    return rung in ("none", "bytes", "control:busy") or rung.startswith(("knockout:", "trial:"))
 
 
 def _residuals(groups: dict[str, list[Block]]) -> dict[tuple[str, int], float]:

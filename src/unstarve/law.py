@@ -4,7 +4,7 @@ A step cannot be faster than the loop body, than the workers together, or than t
 
     rate <= min(1 / step, workers / fetch, cores / (cpu + main * step))
 
-with `step` the loop body's time fed from cache, `fetch` a worker's time for one batch while it has a core, `cpu` the
+with `step` the loop body's time fed from cache (beside busy workers, where that was measured), `fetch` a worker's time for one batch while it has a core, `cpu` the
 core time of that, and `main` the cores that the loop's own process uses while it steps. Without workers both take
 turns: 1 / (step + fetch) in place of the first two. This is the bottleneck law of closed queueing networks
 (D. Lazowska et al., "Quantitative System Performance", 1984, ch. 5); it leaves out variance, so real loops are somewhat
@@ -35,11 +35,13 @@ class Loop:
     """Cores that may be used."""
     main_cores: float = 0.0
     """Cores that the loop's own process uses while it steps."""
+    busy_step_s: float = 0.0
+    """Seconds of a step fed from cache while the workers are busy; 0 where that was not measured."""
 
     def rate(self, workers: int) -> float:
         """Steps per second with so many workers."""
         step, fetch = max(1e-9, self.step_s), max(1e-9, self.fetch_s)
-        pace = min(1 / step, workers / fetch) if workers else 1 / (step + fetch)
+        pace = min(1 / max(step, self.busy_step_s), workers / fetch) if workers else 1 / (step + fetch)
         # the loop's own process needs `main_cores * step` core seconds of every step
         needed = self.cpu_s + self.main_cores * step
         return min(pace, self.cores / needed) if needed > 0 else pace
@@ -56,7 +58,8 @@ class Loop:
 
 
 def of_blocks(blocks: Sequence[Block], workers: int, cores: float) -> Loop:
-    """The law's figures, from blocks of the untouched loop and of the loop fed from host memory.
+    """The law's figures, from blocks of the untouched loop and of the loop fed from host memory; and, where there are
+    such, of the loop fed from cache beside busy workers.
 
     Args:
         blocks: measured blocks, of the rungs `none` and `host` at least.
@@ -68,14 +71,19 @@ def of_blocks(blocks: Sequence[Block], workers: int, cores: float) -> Loop:
     fetch_s = _mean_s(fetch for block in none for fetch in block.fetches_ns)
     delay_s = _mean_s(delay for block in none for delay in block.delays_ns) if workers else 0.0
     span = sum(block.end_ns - block.start_ns for block in host)
-    steps = sum(block.steps for block in host)
+    busy = [block for block in blocks if block.rung == "control:busy"]
     return Loop(
-        step_s=span / 1e9 / max(1, steps),
+        step_s=_period_s(host),
         fetch_s=max(0.0, fetch_s - delay_s),
         cpu_s=_mean_s(cpu for block in none for cpu in block.fetches_cpu_ns),
         cores=cores,
         main_cores=sum(block.main_cpu_ns for block in host) / span if span else 0.0,
+        busy_step_s=_period_s(busy),
     )
+
+
+def _period_s(blocks: Sequence[Block]) -> float:
+    return sum(block.end_ns - block.start_ns for block in blocks) / 1e9 / max(1, sum(block.steps for block in blocks))
 
 
 def _mean_s(figures: Iterable[int]) -> float:

@@ -104,6 +104,10 @@ class Block:
     """For each batch that a worker made, the wall time that serving from the cache spent on copying."""
     delays_ns: tuple[int, ...] = ()
     """For each batch that a worker made, how long the worker was ready to run but had no core."""
+    collections_ns: tuple[int, ...] = ()
+    """For each batch that a worker made, what Python's garbage collector took of the time."""
+    main_collected_ns: int = 0
+    """What the garbage collector of the loop's own process took of the block."""
     workers: tuple[int, ...] = ()
     """For each batch that a worker made, the worker's number."""
 
@@ -248,6 +252,36 @@ class BodyLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLook:
+    """The memory of one worker at one moment; levels, or counts from the worker's birth."""
+
+    loader: int
+    """Number of the loader that it makes batches for."""
+    fleet: int
+    """Number of the fleet that it belongs to."""
+    worker: int
+    """Its number among them."""
+    fetches: int
+    """Batches that it had made."""
+    private_bytes: int
+    """Memory that it had written and shared with nobody."""
+    shared_bytes: int
+    """Written memory that it shared with another process, such as what a fork left in common."""
+    minor_faults: int
+    """Page faults that read nothing."""
+    major_faults: int
+    """Page faults that read from storage or swap."""
+    system_ns: int
+    """CPU time in the kernel."""
+    cpu_ns: int
+    """CPU time, the kernel's included."""
+    delay_ns: int
+    """Time in which it was ready to run but had no core."""
+    wall_ns: int
+    """Wall time of making its batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """Something the measuring side saw that weakens or explains a figure."""
 
@@ -283,6 +317,17 @@ class Recording:
     """Share of a step fed from the device in which the device computed or copied, where it can tell."""
     worker_environment: dict[str, Any] = field(default_factory=dict)
     """Affinity and thread counts that the workers reported."""
+    memory: tuple[MemoryLook, ...] = ()
+    """Looks at the workers' memory, in the order they arrived."""
+    page_bytes: int = 4096
+    """Memory that one page fault provides."""
+    memory_stall_ns: int = 0
+    """Time in which some process of the machine waited for memory, from the first request for a batch; 0 where the kernel
+    does not tell."""
+    swapped_bytes: int = 0
+    """Memory that the machine read back from swap in that time."""
+    shared_memory_bytes: int = 0
+    """Shared memory that was free for batches; 0 where it is not limited or not known."""
     natural_period_ns: int = 0
     """Median time of a step before anything was served from cache."""
     steps_total: int = 0

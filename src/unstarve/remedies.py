@@ -262,6 +262,41 @@ def _setting(recording: Recording, report: Report, culprit: Culprit) -> Remedy |
     return Remedy(id=culprit.stage, advice=advice, patch=patch, measured_gain=culprit.gain, about=culprit.stage)
 
 
+def _fewer_collections(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.stage != "trial:collector":
+        return None
+    return Remedy(
+        id="fewer-collections",
+        advice=(
+            "Python's garbage collector runs over and over in the middle of the work: switch it off where no cycles pile "
+            "up, or let it run less often; make fewer small objects per sample."
+        ),
+        patch=(
+            "def worker_init_fn(worker_id):\n    gc.disable()  # or gc.freeze() and gc.set_threshold(100_000, 20, 20); "
+            "in the loop: gc.collect() once an epoch"
+        ),
+        measured_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
+def _packed_objects(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.stage != "worker-memory":
+        return None
+    is_kept = _loader(recording).persistent_workers
+    return Remedy(
+        id="packed-objects",
+        advice=(
+            "Keep what the data set holds in few large buffers (an array, a tensor, Arrow) instead of lists and dicts of "
+            "Python objects: reading these changes their reference counts, so that every worker copies their pages."
+            + ("" if is_kept else " Workers that are kept over epochs copy only once.")
+        ),
+        patch=None if is_kept else "DataLoader(..., persistent_workers=True)",
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
 def _scheduling(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "scheduling":
         return None
@@ -314,5 +349,5 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 _RULES: tuple[Rule, ...] = (
     _more_workers, _concurrent_reads, _larger_files, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy,
-    _keep_workers, _setting, _scheduling, _fewer_workers, _leaner_body,
+    _keep_workers, _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

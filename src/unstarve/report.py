@@ -157,7 +157,8 @@ class Feed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What feeding the loop at its ceiling would take: computed by the throughput law, not tried."""
+    """What feeding the loop at its ceiling would take: computed by the throughput law, not tried. Where busy workers were
+    seen to slow the loop body, the ceiling is that with busy workers."""
 
     cores: float
     """Cores that workers and loop would keep busy at the ceiling."""
@@ -247,6 +248,8 @@ class Report:
     """Doubts."""
     headroom: Estimate | None = None
     """Ceiling over baseline."""
+    busy_ceiling: Estimate | None = None
+    """Steps per second fed from cache while the workers stay busy; None where that was not measured."""
     environment: dict[str, Any] = field(default_factory=dict)
     """Machine, versions and settings."""
     command: str = ""
@@ -257,6 +260,9 @@ class Report:
         data = dataclasses.asdict(self)
         for key in ("baseline", "ceiling"):
             data[key] = None if data[key] is None else {"steps_per_s": data[key]}
+        busy = data.pop("busy_ceiling")
+        if data["ceiling"] is not None and busy is not None:
+            data["ceiling"]["with_busy_workers"] = busy
         return {"schema": SCHEMA, **data}
 
     def to_json(self, path: str | Path | None = None) -> str:

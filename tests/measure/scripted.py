@@ -23,6 +23,10 @@ class Pipeline:
     own: Settings
     stalls: float = 0.0
     """Share of the loop's time lost to batches that wait for a slow one, delivered in order, with a prefetch of 2."""
+    contention: float = 0.0
+    """How much longer a step from cache takes while the workers are busy, as a share."""
+    collecting: float = 0.0
+    """Share of making a batch that garbage collections take."""
     bursts: float = 0.0
     """Share lost to data that comes in bursts, in any order, with a prefetch of 2."""
 
@@ -79,6 +83,7 @@ class Bench:
         self.started: Counter[Settings] = Counter()
         self.resting: dict[Settings | None, int] = {}
         self.steps = 0
+        self.collector: list[bool] = []
         self.served: list[tuple[str, Settings | None]] = []
         self._random = random.Random(self.seed)
         self._told: set[tuple[int, int, int]] = set()
@@ -94,6 +99,12 @@ class Bench:
 
     def cpu_ns(self) -> int:
         return int(self.now_ns * self.pipeline.loop.main_cores)
+
+    def collected_ns(self) -> int:
+        return 0
+
+    def allow_collector(self, is_allowed: bool) -> None:
+        self.collector.append(is_allowed)
 
     def issue(self, order: dict[str, Any]) -> int:
         self.orders.append(order)
@@ -185,6 +196,8 @@ class Bench:
         order = self.orders[-1] if self.orders else {"mode": "run"}
         is_full = give.source == "loader" and order["mode"] in ("run", "watch")
         rate = self.pipeline.rate(self.used or self.settings) if is_full else 1 / self.pipeline.loop.step_s
+        if order["mode"] == "busy":
+            rate /= 1 + self.pipeline.contention
         period = int(S / rate * self._random.lognormvariate(0, self.noise))
         self.now_ns += period
         body = min(period, int(self.pipeline.loop.step_s * S))
@@ -196,6 +209,7 @@ class Bench:
         worker = self.steps % max(1, self.workers)
         slow = 8 if self.pipeline.stalls and self._random.random() < 0.05 else 1
         made = Telemetry(len(self.orders), worker, int(loop.fetch_s * slow * S), int(loop.cpu_s * S))
+        made = made._replace(collected_ns=int(self.pipeline.collecting * made.wall_ns))
         key = (self.fleet, worker, order.get("pass", 0))
         if order["mode"] != "watch" or key in self._told:
             return made

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from scripted import Bench, Pipeline
+import re
+from dataclasses import replace
 
+import pytest
+from scripted import Bench, Pipeline, with_own
+
+from unstarve import estimate
 from unstarve.law import Loop
 from unstarve.measure import experiment, plan
-from unstarve.measure.experiment import BYTES, HOST, NONE, Experiment, Options
+from unstarve.measure.experiment import BUSY, BYTES, HOST, NONE, Experiment, Options
 from unstarve.recording import Settings, Stage
 
 STARVED = Pipeline(Loop(step_s=0.01, fetch_s=0.08, cpu_s=0.08, cores=8), Settings(num_workers=2))
@@ -158,3 +162,66 @@ def test_every_worker_fills_before_the_bytes_rung_is_measured() -> None:
     before = bench.steps
     assert bench.drive(lab.block(BYTES.id, 1))
     assert bench.steps - before == 4 + lab.blocks[0].steps
+
+
+# --- Controls ---------------------------------------------------------------------------------------------------------
+
+
+def with_contention(share: float, **changes) -> Bench:
+    return Bench(replace(STARVED, contention=share), epoch_length=1000, noise=0.001, **changes)
+
+
+def test_a_starved_loop_is_fed_from_cache_while_its_workers_are_busy() -> None:
+    """What busy workers cost the loop body is the ratio of the ceiling to this control, as planted."""
+    bench = with_contention(0.25)
+    assert bench.drive(experiment.program(bench, Options(budget_s=30)))
+    ratio = estimate.contrast(bench.blocks, "host", "control:busy")
+    assert ratio is not None
+    assert ratio.value == pytest.approx(1.25, rel=0.02)
+    first = next(block.round for block in bench.blocks if block.rung == "control:busy")
+    assert first == 1
+
+
+@pytest.mark.parametrize("source", ["host", "device"])
+def test_busy_workers_are_fed_with_indices_before_and_sent_to_rest_after(source: str) -> None:
+    """They clear what they have, get one index each under the order, and nothing is taken from the loader meanwhile."""
+    bench = with_contention(0.25, has_device=source == "device")
+    lab = Experiment(bench, Options())
+    assert bench.drive(lab.warm_up())
+    bench.served.clear()
+    lab.add(BUSY, source, {"mode": "busy"})
+    assert bench.drive(lab.block(BUSY.id, 1))
+    assert [order["mode"] for order in bench.orders] == ["idle", "busy", "idle"]
+    served = "".join({"loader": "L", "host": "h", "device": "d"}[kind] for kind, _ in bench.served)
+    assert re.fullmatch(f"LL(L*)h+LL{source[0]}+L", served)
+    assert len(lab.blocks) == 1
+    assert bench.orders[1]["limit_ns"] >= 2 * (lab.blocks[0].end_ns - lab.blocks[0].start_ns)
+
+
+@pytest.mark.parametrize(
+    "bench",
+    [
+        Bench(replace(FED, contention=0.25), epoch_length=1000),
+        Bench(STARVED),
+        Bench(with_own(STARVED, in_order=False), epoch_length=1000),
+        Bench(paced(0.02, workers=0), epoch_length=1000),
+    ],
+    ids=["input costs nothing", "a stream", "any order", "no workers"],
+)
+def test_workers_are_not_kept_busy_in_vain(bench: Bench) -> None:
+    """Not where nothing is starved, where indices would be lost, where nobody knows who gets them, or without workers."""
+    assert bench.drive(experiment.program(bench, Options(budget_s=20)))
+    assert "busy" not in {order["mode"] for order in bench.orders}
+
+
+@pytest.mark.parametrize(("share", "is_tried"), [(0.2, True), (0.01, False)])
+@pytest.mark.parametrize("pipeline", [STARVED, FED], ids=["starved", "fed"])
+def test_the_collector_is_tried_off_where_collections_take_time(
+    pipeline: Pipeline, share: float, is_tried: bool
+) -> None:
+    """In the workers and in the loop's own process, for the blocks of the trial only."""
+    bench = Bench(replace(pipeline, collecting=share))
+    assert bench.drive(experiment.program(bench, Options(budget_s=20)))
+    assert any(order.get("collector") == "off" for order in bench.orders) is is_tried
+    assert (False in bench.collector) is is_tried
+    assert bench.collector[-1] is True

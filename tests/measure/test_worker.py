@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,6 +14,7 @@ from torch.utils.data._utils import pin_memory as pinning
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
 from unstarve.measure import values
+from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import TAG, Instruments, Telemetry, Token, untagged
 
@@ -297,3 +301,70 @@ def test_pinned_batches_are_copied_into_pinned_memory(pinned: set[int]) -> None:
     assert [leaf.is_pinned() for leaf in copy] == [True, False]
     assert all(torch.equal(one, other) for one, other in zip(batch, copy, strict=True))
     assert not {leaf.data_ptr() for leaf in batch} & {leaf.data_ptr() for leaf in copy}
+
+
+# --- Kept busy --------------------------------------------------------------------------------------------------------
+
+
+def test_a_busy_worker_makes_one_batch_over_and_over_until_there_is_another_order() -> None:
+    """The samples are those of one index, none is sent, and the next order ends it."""
+    worker = Worker(Squares())
+    worker.order(mode="busy", limit_ns=60 * 10**9)
+    found: list[Sent] = []
+    thread = threading.Thread(target=lambda: found.append(worker.fetch()))
+    thread.start()
+    while len(worker.dataset.made) < 40:
+        time.sleep(0.001)
+    worker.order(mode="run")
+    thread.join(timeout=30)
+    assert isinstance(found[0].data, Token)
+    assert set(worker.dataset.made) == set(range(8))
+    assert worker.fetch().data[1].tolist() == list(range(8, 16))
+
+
+def test_a_busy_worker_gives_up_when_its_time_is_over() -> None:
+    """A main process that has died changes no order; its workers must not go on for ever."""
+    worker = Worker(Squares())
+    worker.order(mode="busy", limit_ns=1_000_000)
+    assert isinstance(worker.fetch().data, Token)
+
+
+def test_a_broken_sample_does_not_reach_the_loop_from_a_busy_worker() -> None:
+    """Nobody asked for that batch, so its error is nobody's."""
+    worker = Worker(Squares(broken=3))
+    worker.order(mode="busy", limit_ns=60 * 10**9)
+    item = worker.fetch()
+    assert isinstance(item.data, Token)
+    assert item.telemetry.failure is None
+
+
+def test_the_collector_is_off_as_long_as_the_order_says_so() -> None:
+    """The trial switches it off in the worker, and the next order switches it on again."""
+    worker = Worker(Squares())
+    worker.order(mode="run", collector="off")
+    worker.fetch()
+    assert not gc.isenabled()
+    worker.order(mode="run")
+    worker.fetch()
+    assert gc.isenabled()
+
+
+def test_collections_within_a_batch_are_clocked() -> None:
+    """What the collector took of making a batch comes back with it; where it did not run, that is nothing."""
+
+    class Collecting(Squares):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+            if index >= 8:
+                gc.collect()
+            return super().__getitem__(index)
+
+    worker = Worker(Collecting())
+    COLLECTOR.start()
+    gc.disable()
+    try:
+        first, second = worker.fetch().telemetry, worker.fetch().telemetry
+    finally:
+        gc.enable()
+        COLLECTOR.stop()
+    assert first.collected_ns == 0
+    assert 0 < second.collected_ns <= second.wall_ns

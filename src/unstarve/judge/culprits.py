@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, share_of
+from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, reach_of, share_of
+from unstarve.judge.memory import collected, copied_pages
 from unstarve.judge.reading import slowest_reader, told_apart
 from unstarve.judge.walltime import dropping_start, waiting_loader
 from unstarve.recording import BodyLine, Stage
@@ -37,9 +38,10 @@ Rule = Callable[[Evidence, WallTime], list[Culprit]]
 
 def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, ...]:
     if bound == "start":
-        return tuple(_dropped(evidence) or _worker_start(evidence, time))
+        return tuple(_dropped(evidence) or copied_pages(evidence, time) or _worker_start(evidence, time))
     if bound == "step":
-        return tuple(_copy(evidence, time) + _own_copy(evidence) + _step_host(evidence, time))
+        found = collected(evidence, time) + _copy(evidence, time) + _own_copy(evidence)
+        return tuple(found + _step_host(evidence, time))
     if bound == "unresolved":
         return ()
     rules: tuple[Rule, ...] = (
@@ -55,6 +57,8 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
         _uneven,
         _stalled,
         _contention,
+        collected,
+        copied_pages,
     )
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and _is_shown(culprit)]
@@ -94,7 +98,7 @@ def _precedence(evidence: Evidence, culprit: Culprit) -> float:
     is_crowded = evidence.recording.environment.get("torch_threads", 1) > max(1.0, evidence.cores)
     if culprit.stage in ("trial:affinity", "trial:worker-threads") or (culprit.stage == "trial:threads" and is_crowded):
         return 2.0  # tried and proven: no stage is to blame for what a wrong setting makes of it
-    if culprit.kind in ("workers", "cpu"):
+    if culprit.kind in ("workers", "cpu", "memory"):
         return 1.2
     if culprit.kind in ("collate", "ipc"):
         return 1 + SHARE_WEIGHT / 2
@@ -391,7 +395,7 @@ def _uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
     most = max(made.count(worker) for worker in set(made)) / len(made)
     if most < 1.6 / workers and len(set(made)) == workers:
         return []
-    value = min(most * workers, headroom_of(evidence).value)
+    value = min(most * workers, reach_of(evidence).value)
     return [
         Culprit(
             stage="scheduling",
@@ -419,7 +423,7 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     if tried is not None and tried.low <= 1 + evidence.threshold and not _is_promising(tried):
         return []  # letting ready batches overtake was tried, and was not shown to help
-    value = min(headroom_of(evidence).value, 1 / max(0.1, busy))
+    value = min(reach_of(evidence).value, 1 / max(0.1, busy))
     gain = tried or estimate.computed(value, down=0.5, up=1.2)
     how = f" Tried in the loop: in any order it runs {gain.value:.2f} times as fast." if tried is not None else ""
     return [

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unstarve import estimate
-from unstarve.judge.evidence import Evidence, find_stage, share_of, step_varies
+from unstarve.judge.evidence import BUSY, Evidence, contention_of, find_stage, reach_of, share_of, step_varies
+from unstarve.judge.memory import doubt_memory
+from unstarve.judge.residuals import doubt_law
 from unstarve.report import Caveat, Culprit, Estimate
+
+CONTENTION = 0.03
+"""Busy workers that slow the loop body by less are not worth a word."""
 
 
 def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Sequence[Culprit]) -> tuple[Caveat, ...]:
@@ -17,6 +22,9 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
         + _doubt_rounds(evidence)
         + _doubt_drift(evidence)
         + _doubt_accounting(evidence, culprits)
+        + _doubt_contention(evidence, headroom)
+        + doubt_law(evidence, bound, culprits)
+        + doubt_memory(evidence)
     )
     found += [
         Caveat(id="kept-whole", about=stage.id, sentence=f"{stage.name} was not taken apart: {stage.why_whole}.")
@@ -100,6 +108,21 @@ def _doubt_drift(evidence: Evidence) -> list[Caveat]:
             id="drift", sentence=f"The untouched loop became {word} during the run ({early:.3g} to {late:.3g} steps/s)."
         )
     ]
+
+
+def _doubt_contention(evidence: Evidence, headroom: Estimate) -> list[Caveat]:
+    """Is the ceiling, measured beside resting workers, beyond what the loop reaches beside busy ones?"""
+    slower = contention_of(evidence)
+    if slower is None or slower.low <= 1 + CONTENTION:
+        return []
+    reach, base = reach_of(evidence), evidence.rates["none"].value
+    left = f"at most ×{reach.value:.2f}" if reach.value > 1 else "nothing"
+    sentence = (
+        f"With the workers busy the loop body itself takes {slower.value - 1:.0%} longer ({slower.low - 1:.0%} to "
+        f"{slower.high - 1:.0%}): so of the headroom ×{headroom.value:.2f} {left} comes from waiting, and more workers "
+        f"alone cannot reach beyond {max(base, evidence.rates[BUSY].value):.3g} steps/s."
+    )
+    return [Caveat(id="contention", about="ladder", sentence=sentence)]
 
 
 def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[Caveat]:

@@ -12,6 +12,9 @@ from unstarve.report import Estimate
 THRESHOLD = 0.05
 """Share of the loop's time that input may cost before the loop is called input-bound."""
 
+BUSY = "control:busy"
+"""The rung under which batches come from cache while the workers stay busy."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
@@ -103,6 +106,21 @@ def headroom_of(evidence: Evidence) -> Estimate:
     found = evidence.contrast(evidence.ceiling_id, "none")
     assert found is not None
     return found
+
+
+def contention_of(evidence: Evidence) -> Estimate | None:
+    """How many times as long a step from cache takes while the workers are busy; None where that was not measured."""
+    return evidence.contrast(evidence.ceiling_id, BUSY)
+
+
+def reach_of(evidence: Evidence) -> Estimate:
+    """What other settings can gain at most, since under them the workers stay as busy: the headroom, less what the loop
+    body itself loses to busy workers."""
+    headroom = headroom_of(evidence)
+    busy = evidence.contrast(BUSY, "none")
+    if busy is None or busy.value >= headroom.value:
+        return headroom
+    return busy
 
 
 def gain_by_share(evidence: Evidence, stage: Stage, most: Estimate) -> Estimate:

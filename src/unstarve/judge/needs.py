@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from unstarve.judge.evidence import Evidence
+from unstarve.judge.evidence import BUSY, Evidence
 from unstarve.report import Feed, Needs
 
 MOST_WORKERS = 16
@@ -24,8 +24,9 @@ def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
         return None
     loop = evidence.law
     base, top = evidence.rates["none"].value, evidence.rates[evidence.ceiling_id].value
-    rate = max(base, top)
-    hours = None if loader.length is None else (loader.length / base / 3600, loader.length / rate / 3600)
+    ceiling = max(base, top)
+    hours = None if loader.length is None else (loader.length / base / 3600, loader.length / ceiling / 3600)
+    rate = max(base, min(top, evidence.rates[BUSY].value)) if BUSY in evidence.rates else ceiling
     return Needs(
         cores=loop.cpu_s * rate + evidence.main_cpu_fraction(evidence.ceiling_id),
         workers=max(1, math.ceil(loop.fetch_s * rate)),

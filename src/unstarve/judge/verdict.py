@@ -10,7 +10,7 @@ from dataclasses import replace
 from unstarve import estimate
 from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
-from unstarve.judge.evidence import THRESHOLD, Evidence, share_of, step_varies, without_copies
+from unstarve.judge.evidence import BUSY, THRESHOLD, Evidence, share_of, step_varies, without_copies
 from unstarve.judge.needs import find_needs
 from unstarve.judge.walltime import dropping_start, waiting_loader, wall_time
 from unstarve.recording import Recording, Stage
@@ -63,6 +63,7 @@ def _judged(evidence: Evidence, headroom: Estimate, price: float | None) -> Repo
         needs=find_needs(evidence, price),
         caveats=caveats,
         headroom=headroom,
+        busy_ceiling=evidence.rates.get(BUSY),
         environment=_environment(recording),
         command=recording.command,
     )

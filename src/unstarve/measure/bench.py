@@ -11,6 +11,7 @@ import torch
 from unstarve.measure import cuda, environment, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.describe import describe_function
+from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.session import Session
 from unstarve.recording import Settings
 
@@ -83,6 +84,14 @@ class LoopBench:
     def cpu_ns(self) -> int:
         """CPU time of the thread that runs the loop."""
         return time.thread_time_ns()
+
+    def collected_ns(self) -> int:
+        """What the garbage collector of this process has taken so far."""
+        return COLLECTOR.ns
+
+    def allow_collector(self, is_allowed: bool) -> None:
+        """Switch the garbage collector of this process off, or on again where the script had it on."""
+        COLLECTOR.allow(is_allowed)
 
     def synchronize(self) -> None:
         """Wait for the device."""

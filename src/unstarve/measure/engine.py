@@ -6,6 +6,7 @@ All loaders of a script are clocked. The first that looks like the training load
 
 from __future__ import annotations
 
+import mmap
 import os
 import statistics
 import threading
@@ -23,12 +24,13 @@ from unstarve.measure.bench import LoopBench
 from unstarve.measure.describe import calling_place, describe_loader
 from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length, has_workers_of_ours
+from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.payload import UseWatch
 from unstarve.measure.session import Pending, Session
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
 from unstarve.payload import Field
-from unstarve.recording import Block, BodyLine, Loader, Note, Recording, Rung, Settings, Stage, Start
+from unstarve.recording import Block, BodyLine, Loader, MemoryLook, Note, Recording, Rung, Settings, Stage, Start
 
 TARGET_AFTER = 2
 """Batches with gradients enabled after which a loader is taken for the training loader."""
@@ -158,6 +160,8 @@ class Engine:
         self._reads_wanted = 0
         self._worker_environment: dict[str, Any] = {}
         self._natural_periods: list[int] = []
+        self._looks: list[MemoryLook] = []
+        self._machine_memory = MachineMemory()
         self._is_disturbed = False
 
     def remember(self, loader: Any) -> None:
@@ -358,7 +362,9 @@ class Engine:
         """
         now = self.clock_ns()
         self._end_use_watch()
-        self._loop_began_ns = self._loop_began_ns or now
+        if not self._loop_began_ns:
+            self._loop_began_ns = now
+            self._machine_memory.begin()
         if self.is_finished:
             batch = self._after_the_end(session)
             session.delivered += 1
@@ -429,7 +435,10 @@ class Engine:
         if session.fleet is not None and session.fleet.settings is not None:
             return self._pull_on_trial(session, session.fleet)
         if session.fleet is not None:
-            return session.fleet.pull()
+            batch, telemetry = session.fleet.pull()
+            if telemetry is not None and telemetry.looks:
+                self._note_looks(session, session.fleet, telemetry)
+            return batch, telemetry
         assert session.iterator is not None
         return next(session.iterator), None
 
@@ -526,12 +535,15 @@ class Engine:
             self.target = session
             if session.fleet is not None and not self.options.only_baseline:
                 session.fleet.repeat()
+            COLLECTOR.start()
             self._program = self._make_program(LoopBench(self, session), self.options)
         return wanted
 
     def _finish(self) -> None:
         self.is_finished = True
         self._ended_ns = self.clock_ns()
+        self._machine_memory.end()
+        COLLECTOR.stop()
         self.serving = "loader"
         if self.target is not None and self.target.fleet is not None:
             self.use(self.target, None)
@@ -672,6 +684,11 @@ class Engine:
             device_busy=self._device_busy,
             payload=self._payload,
             worker_environment=self._worker_environment,
+            memory=tuple(self._looks),
+            page_bytes=mmap.PAGESIZE,
+            memory_stall_ns=self._machine_memory.stalled_ns,
+            swapped_bytes=self._machine_memory.swapped_bytes,
+            shared_memory_bytes=self._machine_memory.shared_bytes,
             natural_period_ns=self._natural_period_ns(),
             steps_total=self.steps_total,
             span_ns=now - self._began_ns,
@@ -698,6 +715,10 @@ class Engine:
         if step.is_whole:
             self._natural_periods.append(step.wait_ns + step.body_ns)
 
+    def _note_looks(self, session: Session, fleet: Fleet, telemetry: Telemetry) -> None:
+        place = {"loader": session.facts.number, "fleet": fleet.number, "worker": telemetry.worker}
+        self._looks += [MemoryLook(**place, **look._asdict()) for look in telemetry.looks]
+
     def set_body(self, lines: Sequence[BodyLine]) -> None:
         """Take note of the expensive lines of the loop body."""
         self._body = tuple(lines)
@@ -721,6 +742,7 @@ class Engine:
     def close(self) -> None:
         """End all workers; nothing is left running."""
         self._end_use_watch()
+        COLLECTOR.stop()
         for session in self._sessions.values():
             self._end_fleets(session)
         self.host, self._on_device = [], []

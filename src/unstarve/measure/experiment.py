@@ -34,7 +34,9 @@ NO_TRANSPORT = Rung(id="knockout:ipc", label="transport for free", kind="knockou
 ONE_THREAD = Rung(id="trial:threads", label="torch on one thread in the loop", kind="trial", order=-1)
 WORKER_THREADS = Rung(id="trial:worker-threads", label="libraries on one thread in the workers", kind="trial", order=-1)
 AFFINITY = Rung(id="trial:affinity", label="workers on all cores", kind="trial", order=-1)
+COLLECTOR_OFF = Rung(id="trial:collector", label="garbage collector off", kind="trial", order=-1)
 NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", after="sampler", order=-1)
+BUSY = Rung(id="control:busy", label="batch cached, workers busy", kind="control", order=-1)
 
 FIRST_STEPS = 6
 """Steps of a block in the first round, which only decides what else to measure."""
@@ -44,6 +46,12 @@ AUDITED_STEPS = 2
 
 LONGEST_START = 0.05
 """Share of the budget that starting the workers may take for other settings to be tried."""
+
+LONGEST_CLEARING = 0.04
+"""Share of the budget that waiting for workers to end what they do, before and after they are kept busy, may take."""
+
+CLEARING_S = 0.02
+"""Seconds that workers get for sending word of batches which they need not make."""
 
 LONGEST_BLOCK = 20.0
 """Seconds after which a block that epoch ends keep interrupting is given up."""
@@ -65,6 +73,9 @@ WATCH_PATIENCE_S = 5.0
 
 STEPS_NEEDED = 100
 """Untouched steps in whose time an experiment can be expected to reach a verdict."""
+
+COLLECTING = 0.03
+"""Share of a fetch or of the loop's time that garbage collections must take for the collector to be tried off."""
 
 _FIRST = (HOST.id, NONE.id, DEVICE.id)
 """Rungs that a verdict cannot do without; a loop that cannot take device batches fails only when there is one."""
@@ -143,6 +154,8 @@ class Bench(Protocol):
     def has_batches(self) -> bool: ...
     def clock_ns(self) -> int: ...
     def cpu_ns(self) -> int: ...
+    def collected_ns(self) -> int: ...
+    def allow_collector(self, is_allowed: bool) -> None: ...
     def synchronize(self) -> None: ...
     def issue(self, order: dict[str, Any]) -> int: ...
     @property
@@ -568,12 +581,14 @@ class Experiment:
         """After the first two rounds: add the rungs that the contrasts call for."""
         if number > 1 or not self._bench.has_fleet:
             return
+        self._add_collector_trial()
         ratio = self._ratio
         input_costs = ratio(self._ceiling_id(), NONE.id) > 1 + self._options.threshold / 2
         if not input_costs:
             return
         self._add_worker_trials()
         self._add_loader_trials()
+        self._add_busy_control()
         computes = any(line.is_torch and line.cpu_fraction > 0.1 for line in self._body_lines)
         is_crowded = self._bench.threads > max(1, self._bench.cores)
         if self._bench.threads > 1 and (computes or is_crowded) and self._bench.workers:
@@ -613,6 +628,26 @@ class Experiment:
             self.add(WORKER_THREADS, "loader", {"mode": "run", "worker_threads": 1})
         if affinity < len(self._bench.machine_cores):
             self.add(AFFINITY, "loader", {"mode": "run", "affinity": self._bench.machine_cores})
+
+    def _add_busy_control(self) -> None:
+        """Feed the loop from cache while the workers work on, where they can: they must have indices to work on, which
+        are not missed afterwards, and get them in turns."""
+        fetch_ns = estimate.mean([ns for block in self._blocks if block.rung == NONE.id for ns in block.fetches_ns])
+        if 2 * fetch_ns > LONGEST_CLEARING * self.budget_s * 1e9:
+            return
+        can_be_busy = self._bench.workers and self._bench.epoch_length is not None and self._bench.settings.in_order
+        if can_be_busy and self._ceiling_id() in self._rungs:
+            self.add(BUSY, self._rungs[self._ceiling_id()][1], {"mode": "busy"})
+
+    def _add_collector_trial(self) -> None:
+        """Try it without garbage collections, where they take a good part of a batch or of the loop's own time."""
+        blocks = [block for block in self._blocks if block.rung == NONE.id]
+        fetches = sum(sum(block.fetches_ns) for block in blocks)
+        in_workers = sum(sum(block.collections_ns) for block in blocks) / max(1, fetches)
+        span = sum(block.end_ns - block.start_ns for block in blocks)
+        in_loop = sum(block.main_collected_ns for block in blocks) / max(1, span)
+        if max(in_workers, in_loop) > COLLECTING:
+            self.add(COLLECTOR_OFF, "loader", {"mode": "run", "collector": "off"})
 
     def _add_loader_trials(self) -> None:
         """Try another number of workers where the throughput law expects something of it, and delivery in any order
@@ -682,11 +717,19 @@ class Experiment:
                 if self._bench.has_fleet and order.get("mode") != "run":
                     yield from self._fill()
                 self._issue(order)
+            fleet, is_busy = self._bench.fleet, order.get("mode") == "busy"
+            if is_busy:
+                yield from self._occupy(rung)
             self._bench.limit_threads(order.get("threads"))
+            self._bench.allow_collector(order.get("collector") != "off")
             try:
                 block = yield from self._measure(rung, source, number)
             finally:
                 self._bench.limit_threads(None)
+                self._bench.allow_collector(True)
+            if is_busy:
+                yield from self._release()
+                block = block if fleet == self._bench.fleet else None  # other workers, which had no such order
             if name in self._failed:
                 self._drop(name)
                 return
@@ -694,6 +737,37 @@ class Experiment:
                 self._blocks.append(block)
                 self._bench.block(block)
                 return
+
+    def _occupy(self, rung: Rung) -> Program:
+        """Get every worker to work on one batch until `_release`.
+
+        A worker works on what it is ordered to make, and after a block from cache everything that was ordered is made.
+        So the workers first clear away what they have without making it; then each batch that is taken from the loader
+        is one that is ready, and orders one more, from the workers in turns.
+        """
+        self._issue({"mode": "idle"})
+        cleared: set[int] = set()
+        for _ in range(4 * self._bench.workers):
+            step = yield from self._give("loader")
+            if step.telemetry is not None and step.telemetry.generation == self._generation:
+                cleared.add(step.telemetry.worker)
+            if len(cleared) == self._bench.workers:
+                break
+        began = self._bench.clock_ns()
+        for _ in range(100):  # time for the last of them
+            yield from self._give("host")
+            if self._bench.clock_ns() - began > CLEARING_S * 1e9:
+                break
+        steps = 2 * self._bench.workers + self._block_steps(rung)
+        limit_ns = 2 * steps * self._expected_period_ns(rung) + 2e9
+        self._issue({"mode": "busy", "limit_ns": int(limit_ns)})
+        for _ in range(self._bench.workers):
+            yield Give("loader")  # whatever the order it was made under
+
+    def _release(self) -> Program:
+        """Let the workers rest again, and wait until all of them do."""
+        self._issue({"mode": "idle"})
+        yield from self._give("loader")  # the first after all that they were busy with
 
     def _drop(self, name: str) -> None:
         del self._rungs[name]
@@ -717,7 +791,7 @@ class Experiment:
             count = min(count, workers * math.ceil(FIRST_STEPS / workers))
         fleet = self._bench.fleet
         self._bench.synchronize()
-        start, cpu = self._bench.clock_ns(), self._bench.cpu_ns()
+        start, cpu, collected = self._bench.clock_ns(), self._bench.cpu_ns(), self._bench.collected_ns()
         end, gap_ns, unsettled = start, 0, 0
         steps: list[Step] = []
         while len(steps) < count:
@@ -741,7 +815,8 @@ class Experiment:
                 break
         self._bench.synchronize()
         end = self._bench.clock_ns() - gap_ns
-        return _make_block(rung.id, number, start, end, self._bench.cpu_ns() - cpu, steps)
+        block = _make_block(rung.id, number, start, end, self._bench.cpu_ns() - cpu, steps)
+        return replace(block, main_collected_ns=self._bench.collected_ns() - collected)
 
     def _has_failed(self, step: Step, rung: Rung) -> bool:
         made = step.telemetry
@@ -770,7 +845,8 @@ class Experiment:
         return min(count, workers * math.ceil(MOST_STEPS / workers))
 
     def _expected_period_ns(self, rung: Rung) -> float:
-        times = [(b.end_ns - b.start_ns) / b.steps for b in self._blocks if b.rung == rung.id]
+        alike = (rung.id, self._ceiling_id()) if rung.id == BUSY.id else (rung.id,)
+        times = [(b.end_ns - b.start_ns) / b.steps for b in self._blocks if b.rung in alike]
         if times:
             return times[-1]
         return self._period_ns if rung.kind == "none" else self._period_ns / 2
@@ -822,6 +898,7 @@ def _make_block(rung: str, number: int, start: int, end: int, cpu: int, steps: S
         fetches_cpu_ns=tuple(item.cpu_ns for item in made),
         copies_ns=tuple(item.copied_ns for item in made),
         delays_ns=tuple(item.delay_ns for item in made),
+        collections_ns=tuple(item.collected_ns for item in made),
         workers=tuple(item.worker for item in made),
     )
 

@@ -138,9 +138,11 @@ class Fleet:
         self._loader = loader
         self._inner: Any = None
         self._unwrapped: tuple[Any, Telemetry | None] = (None, None)
+        self._is_kept_busy = False
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers; returns its generation."""
+        self._is_kept_busy = order["mode"] == "busy"
         return self._board.write(order)
 
     def start(self) -> None:
@@ -206,6 +208,8 @@ class Fleet:
 
     def close(self) -> None:
         """End the workers."""
+        if self._is_kept_busy:  # or they would be waited for
+            self.issue({"mode": "idle"})
         iterator, self._iterator = self._iterator, None
         self._clone.__dict__["_iterator"] = None
         if iterator is not None and self._loader.__dict__.get("_iterator") is iterator:

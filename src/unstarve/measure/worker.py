@@ -23,6 +23,7 @@ from torch.utils.data import Subset, _DatasetKind, default_collate
 from unstarve.measure import values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
+from unstarve.measure.memory import COLLECTOR, Look, MemoryWatch
 from unstarve.measure.pool import Pool
 from unstarve.measure.reads import KEPT_SAMPLES, Reads, Unkept
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
@@ -77,6 +78,10 @@ class Telemetry(NamedTuple):
     """Result of watching, on the batch that completed it."""
     failure: str | None = None
     """Why the order could not be carried out; the batch was made as without it."""
+    collected_ns: int = 0
+    """Of the wall time, what Python's garbage collector took."""
+    looks: tuple[Look, ...] = ()
+    """Looks at the worker's memory since the last that were sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,7 @@ class WorkerInit:
     def __call__(self, worker_id: int) -> None:
         if self._user is not None:
             self._user(worker_id)
+        COLLECTOR.start()
         instruments = Instruments(self._board, worker_id)
         original = _DatasetKind.create_fetcher
 
@@ -171,6 +177,7 @@ class Instruments:
         self._failure: str | None = None
         self._generation = 0
         self._run_delay = RunDelay()
+        self._memory = MemoryWatch(self._run_delay) if worker_id >= 0 else None
         self._settings: dict[str, Any] = {}
 
     def attach(self, fetcher: Any) -> Instruments:
@@ -201,6 +208,7 @@ class Instruments:
             self._generation = generation
             self._try_settings(order)
         began, cpu, delay = time.perf_counter_ns(), time.process_time_ns(), self._run_delay.read_ns()
+        collected = COLLECTOR.ns
         is_plain = order["mode"] == "run"
         copied = 0 if is_plain else self._copied_ns()
         self._failure = None
@@ -218,10 +226,15 @@ class Instruments:
         wall, used = time.perf_counter_ns() - began, time.process_time_ns() - cpu
         copied = 0 if is_plain else self._copied_ns() - copied
         delay = self._run_delay.read_ns() - delay
-        return TAG, data, (generation, self._worker, wall, used, copied, delay, findings, self._failure)
+        collected = COLLECTOR.ns - collected
+        looks = self._memory.after(wall) if self._memory is not None else ()
+        made = (generation, self._worker, wall, used, copied, delay, findings, self._failure, collected, looks)
+        return TAG, data, made
 
     def _try_settings(self, order: dict[str, Any]) -> None:
         """Take over settings that the order tries in this worker, or go back to the worker's own."""
+        if self._worker >= 0:
+            COLLECTOR.allow(order.get("collector") != "off")
         if self._worker < 0 or not (self._settings or "worker_threads" in order or "affinity" in order):
             return
         own = self._settings = self._settings or _own_settings()
@@ -318,6 +331,17 @@ class Instruments:
         by_sample = fetcher.auto_collation and _root(fetcher).granularity == "sample"
         recent = self._recent if by_sample or not fetcher.auto_collation else ()
         return self._reads.fetch(fetcher, index, list(recent), by_sample=by_sample)
+
+    def _serve_busy(self, order: dict[str, Any], index: Any) -> Any:
+        """The batch made over and over and thrown away, until there is another order: what real work takes of cores,
+        caches and memory. The time limit is for a main process that dies; a batch that cannot be made ends it too."""
+        deadline = time.perf_counter_ns() + order["limit_ns"]
+        while time.perf_counter_ns() < deadline and self._board.read()[0] == self._generation:
+            try:
+                self._fetcher.fetch(index)
+            except Exception:  # nobody gets this batch; the loop meets the user's own error where it would without us
+                break
+        return Token()
 
     def _serve_through(self, server: Server, index: Any) -> Any:
         fetcher = self._fetcher
