@@ -96,23 +96,23 @@ def report(plan: Plan, batch_size: int, alternations: int) -> str:
     return verdict
 
 
-def toy_plan() -> Plan:
+def toy_plan(turns: int) -> Plan:
     """The toy pipeline."""
     return Plan(
         title="(a) toy pipeline, batch 4, 2 workers, a step that sleeps 5 ms",
         make=lambda: toy.make_loader(
             toy.transforms_as_published(), image_size=1024, batch_size=4, workers=2, pin_memory=False
         ),
-        step=lambda: time.sleep(0.005), settle=8, batches=EVERY, turns=5, warm_up=80,
+        step=lambda: time.sleep(0.005), settle=8, batches=EVERY, turns=turns, warm_up=60,
     )  # fmt: skip
 
 
-def stages_plan(folder: Path) -> Plan:
+def stages_plan(folder: Path, turns: int) -> Plan:
     """Forty stages."""
     return Plan(
         title=f"(b) {LONG} stages, batch 8, 2 workers, a step that sleeps 5 ms",
         make=lambda: make_pipeline("inline", LONG, folder)[0],
-        step=lambda: time.sleep(0.005), settle=8, batches=EVERY, turns=5, warm_up=80,
+        step=lambda: time.sleep(0.005), settle=8, batches=EVERY, turns=turns, warm_up=60,
     )  # fmt: skip
 
 
@@ -121,15 +121,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", choices=("toy", "stages"))
     parser.add_argument("--alternations", type=int, default=10)
+    parser.add_argument("--turns", type=int, default=5, help="turns of each loop in an alternation")
     arguments = parser.parse_args()
     print(f"Cost of accounting, one pass every {EVERY} batches. {describe_machine()}.")
     verdicts = []
     if arguments.part != "stages":
-        verdicts.append(report(toy_plan(), 4, arguments.alternations))
+        verdicts.append(report(toy_plan(arguments.turns), 4, arguments.alternations))
     if arguments.part != "toy":
         with tempfile.TemporaryDirectory() as folder:
             sys.path.insert(0, folder)
-            verdicts.append(report(stages_plan(Path(folder)), 8, arguments.alternations))
+            verdicts.append(report(stages_plan(Path(folder), arguments.turns), 8, arguments.alternations))
     leave(verdicts)
 
 

@@ -3,9 +3,10 @@
     python benchmarks/bench_inline.py [--rounds 10]
 
 The toy pipeline twice: with its Compose, and with the transforms' code written out in `__getitem__`. The raw image has
-512 pixels a side instead of 1024, so that no other line is as dear as that of `convolve2d`. Both make the same sample from the same random state, which is checked first. Each has an experiment of its own, with its own two workers,
-in one process: whenever one has measured a block the other measures the same rung, in an order drawn by lot, while the
-workers whose turn it is not are asleep behind full queues; what was ready before is thrown away.
+512 pixels a side instead of 1024, so that no other line is as dear as that of `convolve2d`. Both make the same sample
+from the same random state, which is checked first. Each has an experiment of its own, with its own two workers, in one
+process: whenever one has measured a block the other measures the same rung, in an order drawn by lot, while the workers
+whose turn it is not are asleep behind full queues; what was ready before is thrown away.
 
 Compared are the rungs at the ends of the transforms, the rung of finished samples, and two statements served alone. The
 figure of a rung is its gain over the baseline of its own experiment. The tool itself would leave out cheap rungs, so the
