@@ -75,6 +75,8 @@ class Plan:
     """Batches measured in a turn."""
     turns: int
     """Turns of each loop in an alternation."""
+    warm_up: int = WARM_UP
+    """Batches of each loop before its first turn."""
 
 
 class Loop:
@@ -83,8 +85,7 @@ class Loop:
     def __init__(self, plan: Plan, batches: Any) -> None:
         self._plan = plan
         self._batches = batches
-        for _ in range(WARM_UP):
-            next(batches)
+        self._run(plan.warm_up)
         self._clocks = [process_cpu_clock(worker.pid) for worker in getattr(batches, "_workers", ())]
 
     def turn(self) -> Cost:
@@ -108,10 +109,15 @@ class Loop:
         return sum(clock() for clock in self._clocks)
 
 
-def alternate(plan: Plan, lots: random.Random) -> tuple[Cost, Cost]:
+def baseline_engine() -> Engine:
+    """An engine whose workers are instrumented and make every batch as they always do."""
+    return Engine(Options(only_baseline=True, budget_s=1e6))
+
+
+def alternate(plan: Plan, lots: random.Random, make_engine: Callable[[], Engine]) -> tuple[Cost, Cost]:
     """Costs of a batch, plain and instrumented, of two fresh loaders."""
     plain = Loop(plan, iter(plan.make()))
-    engine = Engine(Options(only_baseline=True, budget_s=1e6))
+    engine = make_engine()
     with installed(engine):
         instrumented = Loop(plan, iter(plan.make()))
         costs: dict[Loop, list[Cost]] = {plain: [], instrumented: []}
@@ -126,10 +132,12 @@ def _quartile_cost(costs: list[Cost]) -> Cost:
     return Cost(**{name: statistics.quantiles([getattr(cost, name) for cost in costs], n=4)[0] for name in names})
 
 
-def measure(plan: Plan, alternations: int) -> list[tuple[Cost, Cost]]:
+def measure(
+    plan: Plan, alternations: int, make_engine: Callable[[], Engine] = baseline_engine
+) -> list[tuple[Cost, Cost]]:
     """Pairs of costs, plain and instrumented, one of each alternation."""
     lots = random.Random(0)
-    return [alternate(plan, lots) for _ in range(alternations)]
+    return [alternate(plan, lots, make_engine) for _ in range(alternations)]
 
 
 def ratio(pairs: list[tuple[Cost, Cost]], name: str) -> Figure:
