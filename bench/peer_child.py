@@ -8,7 +8,7 @@ the script is stopped by SystemExit, through its own clean-up.
 - `watch`: writes OUT when the loop starts, for a sampling profiler to attach from outside.
 - `profile`: every loader gets no workers, and cProfile runs from the first iterator on, so that set-up is not in it.
 - `cache`: half the time as it is, then the loader is SPDL's CacheDataLoader; writes the steps per second of both.
-- `traceml`: TraceML's `trace_step` is around the loop's body.
+- `traceml`: TraceML times every batch and has its `trace_step` around the loop's body, from the first batches on.
 
 loadtune asks a workload file for a dataset and a function that makes one step, so it loads this file instead of running
 it: the script runs in a thread, its loop is handed the batches of loadtune's loader, and one turn of it is the step.
@@ -16,6 +16,7 @@ it: the script runs in a thread, its loop is handed the batches of loadtune's lo
 
 import cProfile
 import inspect
+import itertools
 import json
 import os
 import queue
@@ -168,16 +169,18 @@ def traceml(_, seconds, script):
     import torch
     import traceml_ai as tracer
 
-    tracer.init(mode="auto")
+    tracer.init(mode="manual")
     deadline, model, first = Deadline(seconds), torch.nn.Identity(), []
 
     def through(loader, original):
+        begun = bool(first)
         first[:] = first or [id(loader)]
-        batches = deadline.batches(original(loader))
-        return traced(batches) if id(loader) == first[0] else batches
+        iterator = iter(original(loader))
+        return deadline.batches(traced(iterator, 0 if begun else SKIPPED) if id(loader) == first[0] else iterator)
 
-    def traced(batches):
-        for batch in batches:
+    def traced(iterator, skipped):
+        yield from itertools.islice(iterator, skipped)
+        for batch in tracer.wrap_dataloader_fetch(iterator):
             with tracer.trace_step(model):
                 yield batch
 

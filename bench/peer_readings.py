@@ -301,12 +301,11 @@ def read_spdl(rates):
 
 
 def read_traceml(summary):
-    """Return what the text of TraceML's final summary says of the step's time.
+    """Return what TraceML's final summary, its parsed JSON, says of the step's time.
 
     A step of the bench sleeps outside any module, which TraceML calls residual: that is the loop's body, no conviction.
     """
-    found = re.search(r"Step Time\s+([A-Z][A-Z0-9-]+)", summary) or re.search(r"Verdict:\s+([A-Z][A-Z0-9-]+)", summary)
-    status = found[1] if found else ""
+    status = ((summary.get("step_time") or {}).get("diagnosis") or {}).get("status")
     if status == "INPUT-BOUND":
         return verdict("input")
     if status in ("COMPUTE-BOUND", "RESIDUAL-HEAVY", "BALANCED", "NORMAL", "HEALTHY"):

@@ -46,14 +46,14 @@ from score import (
 PAGE = CASES.parent.parent / "docs" / "peers.md"
 CHILD = CASES.parent / "peer_child.py"
 BUDGET_S = 20  # unstarve's budget, and the longest that any peer is watched or let run
-WATCH_S = 8  # how long a profiler, TraceML and SPDL look at the running loop; more does not change what they say
+WATCH_S = 6  # how long a profiler, TraceML and SPDL look at the running loop
 
 CHOSEN = (
-    *("CO01", "DE01", "FM01", "IP01", "NG01", "PH01", "SA01", "ST01", "SY01", "TH01", "TR01", "V01", "WK01", "WS01"),
-    *("ST17", "SY09", "TH09", "TR11", "V12"),
-    *("H01", "H04", "H07", "H10", "H13"),
+    *("ST01", "H01", "TR01", "WK01", "IP01", "SY01", "H04", "V01", "CO01", "SA01", "DE01", "H07"),
+    *("FM01", "PH01", "TH01", "WS01", "H10", "NG01", "ST17", "SY09", "H13", "TH09", "TR11", "V12"),
 )
-"""The first case of every family, the last of five large ones, and every third healthy control of the first thirteen."""
+"""The first case of every family, the last of five large ones, and every third healthy control of the first thirteen, so
+mixed that any first part of the list holds several families and controls."""
 
 
 class DidNotRun(Exception):
@@ -112,17 +112,17 @@ def ask_traceml(case, folder):
     options = ["--mode", "summary", "--logs-dir", str(folder), "--run-name", "run"]
     command = [program("traceml"), "run", *options, str(CHILD), "--args", *passed]
     _, output, errors = run_command(command, BUDGET_S + 40, case_environment())
-    summary = next(folder.rglob("final_summary.txt"), None)
+    summary = next(folder.rglob("final_summary.json"), None)
     if summary is None:
         raise DidNotRun(last_line(errors) or last_line(output))
-    return read_traceml(summary.read_text())
+    return read_traceml(load_json(summary))
 
 
 def ask_loadtune(case, folder):
     """Let `loadtune tune` run for the budget; what it printed until then counts."""
     script = CASES / case / "train.py"
     workers = workers_of(script.read_text())
-    options = ["--brain", "heuristic", "--no-plots", "--workers", str(workers), "--steps", "20", "--warmup", "5"]
+    options = ["--no-plots", "--workers", str(workers), "--steps", "20", "--warmup", "5"]
     command = [program("loadtune"), "tune", str(CHILD), *options, "--out", str(folder / "report.md")]
     environment = {**case_environment(), "PEER_SCRIPT": str(script), "PYTHONUNBUFFERED": "1"}
     _, output, errors = run_command(command, BUDGET_S + 10, environment, cwd=folder)
@@ -168,13 +168,13 @@ PEERS = {
         ask_traceml,
         "traceml-ai",
         "import traceml_ai",
-        "`traceml run --mode summary` with `trace_step` around the loop's body; the status of its step time",
+        "`traceml run --mode summary` with its timers around fetching and the loop's body, from the fourth batch on; the status of its step time",
     ),
     "loadtune": Peer(
         ask_loadtune,
         "loadtune",
         "import loadtune",
-        "`loadtune tune --brain heuristic`, its workload made of the script's dataset, collate function and loop body (own"
+        "`loadtune tune`, its workload made of the script's dataset, collate function and loop body (own"
         " samplers are not part of a workload); input-bound by its own rule; 'too few workers' where a trial with more won",
     ),
 }
@@ -231,15 +231,15 @@ def version_of(peer):
 
 
 def ask(name, case):
-    """Return what a peer said of a case: its report, or why there is none, and the seconds it took."""
-    started = time.monotonic()
+    """Return what a peer said of a case: its report, or why there is none, the seconds it took, the load before it."""
+    started, load = time.monotonic(), os.getloadavg()[0]
     report = failure = None
     with tempfile.TemporaryDirectory() as folder:
         try:
             report = PEERS[name].ask(case, Path(folder))
         except (DidNotRun, subprocess.TimeoutExpired, OSError) as error:
             failure = str(error) or type(error).__name__
-    return {"report": report, "failure": failure, "seconds": time.monotonic() - started}
+    return {"report": report, "failure": failure, "seconds": time.monotonic() - started, "load": load}
 
 
 # --- scoring: pure -----------------------------------------------------------------------------------------------
@@ -355,6 +355,7 @@ def page_of(rows, expectations, versions, missing, facts):
 families, five healthy controls.
 
 Made by `{facts["command"]}` on {facts["date"]}; Python {facts["python"]}, torch {facts["torch"]}, {facts["machine"]}.
+{conditions(rows)}
 
 ## What was right
 
@@ -387,6 +388,16 @@ A claim is followed by its mark: yes, NO, or · where the case does not ask. A l
 {failures}
 """.rstrip()
         + "\n"
+    )
+
+
+def conditions(rows):
+    """Return the sentence about what else the machine did."""
+    loads = [row["load"] for row in rows]
+    median, most = statistics.median(loads), max(loads)
+    return (
+        f"The load average before a run was {median:.1f} in the median and {most:.1f} at most; 1 to 2 is this script itself."
+        " What is above comes from other work on the machine, which slows every loop and its workers, healthy ones too."
     )
 
 
@@ -439,9 +450,11 @@ def main(arguments=None):
     names = [name for name in names if name not in missing]
     for name, reason in missing.items():
         print(f"{name} is left out: {reason}", flush=True)
-    raw, rows = load_json(options.raw), []
-    expectations = {case: load_json(CASES / case / "expect.json") for case in cases}
+    command = shlex.join(["python", "bench/peers.py", *(sys.argv[1:] if arguments is None else arguments)])
+    versions = {name: version_of(PEERS[name]) for name in names}
+    raw, rows, expectations = load_json(options.raw), [], {}
     for case in cases:
+        expectations[case] = load_json(CASES / case / "expect.json")
         for name in names:
             key = f"{case} {name}"
             if key not in raw:
@@ -452,11 +465,8 @@ def main(arguments=None):
             print(
                 f"{case} {name}: {cell(rows[-1])} {rows[-1]['failure'] or ''} {rows[-1]['seconds']:.0f} s", flush=True
             )
-    command = shlex.join(["python", "bench/peers.py", *(sys.argv[1:] if arguments is None else arguments)])
-    versions = {name: version_of(PEERS[name]) for name in names}
-    page = page_of(rows, expectations, versions, missing, the_facts(command))
-    options.page.write_text(page)
-    print(page)
+        # After every case, so that a run that is stopped leaves a page of the cases it finished.
+        options.page.write_text(page_of(rows, expectations, versions, missing, the_facts(command)))
 
 
 if __name__ == "__main__":
