@@ -26,7 +26,7 @@ import threading
 import time
 from pathlib import Path
 
-CACHED = 10  # batches that CacheDataLoader keeps
+CACHED = 5  # batches that CacheDataLoader keeps
 SKIPPED = 3  # first batches that no rate counts: the workers' start
 PATIENCE_S = 60  # how long a step of the script may take under loadtune
 

@@ -84,12 +84,15 @@ class Frame:
 
 
 def parse_stack(text):
-    """Return (process id or None, frames from the outermost in, samples) of one line of py-spy's raw format."""
+    """Return (process id or None, frames from the outermost in, samples) of one line of py-spy's raw format.
+
+    A line starts with the processes that lead to its own, and names functions by their qualified names.
+    """
     stack, _, samples = text.strip().rpartition(" ")
-    process = re.match(r"process (\d+)", stack)
+    processes = re.findall(r"(?:^|;)process (\d+)", stack)
     found = (re.fullmatch(r"(.+?) \(([^()]+):(\d+)\)", part) for part in stack.split(";"))
-    frames = [Frame(match[1], match[2], int(match[3])) for match in found if match]
-    return process and process[1], frames, int(samples)
+    frames = [Frame(match[1].rsplit(".", 1)[-1], match[2], int(match[3])) for match in found if match]
+    return processes[-1] if processes else None, frames, int(samples)
 
 
 def read_py_spy(raw, folder, text_of):
@@ -213,7 +216,8 @@ def parts_of_loader(stats, folder, lines_of):
     roots = defaultdict(list)
     for function, (_, _, _, _, callers) in stats.items():
         paths = [caller[0] for caller in callers if LOADER_PATH in caller[0] and inside(function[0], folder)]
-        if any(path.endswith(("data/dataloader.py", "data/sampler.py")) for path in paths):
+        called_as_one = any(path.endswith(("data/dataloader.py", "data/sampler.py")) for path in paths)
+        if called_as_one or (inside(function[0], folder) and is_of_sampler(function, lines_of(function[0]))):
             roots["sampler"].append(function)
         elif any(path.endswith("_utils/fetch.py") for path in paths) and is_collation(function, lines_of(function[0])):
             roots["collate"].append(function)
@@ -221,6 +225,12 @@ def parts_of_loader(stats, folder, lines_of):
         function: value for function, value in stats.items() if function[0] == BUILT_IN or inside(function[0], folder)
     }
     return {function: kind for kind, starts in roots.items() for function in reached(own, starts)}
+
+
+def is_of_sampler(function, lines):
+    """Return whether a function is the iteration of a sampler class: it is called through `iter`, which hides the loader."""
+    above = (line for line in reversed(lines[: function[1]]) if line.startswith("class "))
+    return function[2] == "__iter__" and "Sampler" in next(above, "")
 
 
 def is_collation(function, lines):

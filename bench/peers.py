@@ -46,7 +46,7 @@ from score import (
 PAGE = CASES.parent.parent / "docs" / "peers.md"
 CHILD = CASES.parent / "peer_child.py"
 BUDGET_S = 20  # unstarve's budget, and the longest that any peer is watched or let run
-WATCH_S = 6  # how long a profiler, TraceML and SPDL look at the running loop
+WATCH_S = 6  # how long a profiler and TraceML look at the running loop; SPDL at each of its two forms
 
 CHOSEN = (
     *("ST01", "H01", "TR01", "WK01", "IP01", "SY01", "H04", "V01", "CO01", "SA01", "DE01", "H07"),
@@ -102,7 +102,7 @@ def ask_py_spy(case, folder):
 
 def ask_spdl(case, folder):
     out = folder / "rates.json"
-    run_child("cache", case, out)
+    run_child("cache", case, out, 2 * WATCH_S)
     return read_spdl(load_json(out))
 
 
@@ -187,10 +187,10 @@ def case_environment():
     return {name: value for name, value in os.environ.items() if name != "CASE_STEPS"}
 
 
-def run_child(mode, case, out):
+def run_child(mode, case, out, seconds=WATCH_S):
     """Run a case below bench/peer_child.py; raises DidNotRun if it left no output."""
-    command = [sys.executable, str(CHILD), mode, str(out), str(WATCH_S), str(CASES / case / "train.py")]
-    code, _, errors = run_command(command, WATCH_S + 60, case_environment())
+    command = [sys.executable, str(CHILD), mode, str(out), str(seconds), str(CASES / case / "train.py")]
+    code, _, errors = run_command(command, seconds + 60, case_environment())
     if code != 0:
         raise DidNotRun(last_line(errors) if code is not None else "it did not end")
 
@@ -367,8 +367,8 @@ its start or its step; *kind*: what sort of thing is guilty; *line*: does the na
 
 ## How each was run and read
 
-Each tool was let run for at most {BUDGET_S} s beside its own start and the script's; profilers, TraceML and SPDL
-looked at the running loop for {WATCH_S} s. A kind is read from what the named line does and where the loader calls it.
+Each tool was let run for at most {BUDGET_S} s beside its own start and the script's; profilers and TraceML
+looked at the running loop for {WATCH_S} s, SPDL for that long as it is and as long with its cache. A kind is read from what the named line does and where the loader calls it.
 
 {readings}
 {left_out}

@@ -40,7 +40,9 @@ def culprit_of(report):
 
 def spy(*stacks, lines=None):
     """Return the reading of (process, stack, samples) triples; `lines` is the text of lines of train.py and fetch.py."""
-    raw = "\n".join(f'process {process}:"python train.py";{stack} {samples}' for process, stack, samples in stacks)
+    first = 'process 1:"python train.py";'
+    prefix = {1: first, 7: f'{first}process 7:"python train.py";'}
+    raw = "\n".join(f"{prefix[process]}{stack} {samples}" for process, stack, samples in stacks)
     return read_py_spy(raw, FOLDER, lambda path, line: (lines or {}).get(line, "x = 1"))
 
 
@@ -170,7 +172,10 @@ def test_a_thread_of_a_worker_counts_as_the_datasets():
             "ipc",
         ),
         ("_feed (/lib/multiprocessing/queues.py:264);dumps (/lib/multiprocessing/reduction.py:51)", "ipc"),
-        (f"{WORKER};fetch ({DATA}/_utils/fetch.py:50);__getitem__ ({TRAIN}:44);forward ({TRAIN}:45)", "transform"),
+        (
+            f"{WORKER};fetch ({DATA}/_utils/fetch.py:50);Photos.__getitem__ ({TRAIN}:44);Mask.forward ({TRAIN}:45)",
+            "transform",
+        ),
         (f"{WORKER};fetch ({DATA}/_utils/fetch.py:50);__getitem__ ({TRAIN}:46)", "decode"),
     ],
 )
@@ -222,6 +227,15 @@ def test_a_profile_tells_the_loop_body_and_collation_from_data_code():
     assert culprit_of(read_cprofile(stats, FOLDER, lambda path: SOURCE))["kind"] == "step-host"
     stats = {FETCHER: (1, 1, 0.1, 1.0, {}), join: (1, 1, 5.0, 5.0, {FETCHER: (1, 1, 5.0, 5.0)})}
     assert culprit_of(read_cprofile(stats, FOLDER, lambda path: SOURCE))["kind"] == "collate"
+
+
+def test_a_sampler_is_known_by_its_class_where_iter_hides_who_called_it():
+    text = ["class Balanced(Sampler):\n", "    def __iter__(self):\n", "        return iter(sorted(self.keys))\n"]
+    draw, through = (TRAIN, 2, "__iter__"), ("~", 0, "<built-in method builtins.iter>")
+    below = {(f"{DATA}/sampler.py", 300, "__iter__"): (1, 1, 0.0, 5.0)}
+    stats = {through: (1, 1, 0.0, 5.0, below), draw: (1, 1, 5.0, 5.0, {through: (1, 1, 5.0, 5.0)})}
+    stats[next(iter(below))] = (1, 1, 0.0, 5.0, {})
+    assert culprit_of(read_cprofile(stats, FOLDER, lambda path: text))["kind"] == "sampler"
 
 
 def test_sleeping_in_the_loop_body_is_the_device():
