@@ -351,8 +351,8 @@ def page_of(rows, expectations, versions, missing, facts):
         f"""# Side by side
 
 {len(expectations)} cases of the [fault bench](../bench/README.md), each tool on the same unedited scripts, scored by the same rule
-(`bench/score.py`). The list of cases is fixed in `bench/peers.py`: the first of every family, the last of five large
-families, five healthy controls.
+(`bench/score.py`). `bench/peers.py` has a fixed list of {len(CHOSEN)} cases: the first of every family, the last of five large
+families, five healthy controls; {len(set(expectations) & set(CHOSEN))} of them were run for this page.
 
 Made by `{facts["command"]}` on {facts["date"]}; Python {facts["python"]}, torch {facts["torch"]}, {facts["machine"]}.
 {conditions(rows)}
@@ -375,7 +375,7 @@ looked at the running loop for {WATCH_S} s, SPDL for that long as it is and as l
 
 The bench's device is a sleep, which is no module's forward pass and no kernel: what TraceML then calls residual time is
 read as the loop's body, and counts as no conviction. What these tools show beside a verdict, such as flame graphs,
-memory, or ranks, is not compared, nor is the gain that a culprit would bring: unstarve alone states one.
+memory, or ranks, is not compared, nor are gains: loadtune measures those of its settings, unstarve that of a culprit.
 
 ## Case by case
 
