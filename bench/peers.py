@@ -2,7 +2,7 @@
 
     pip install "unstarve[demo,peers]"
     python bench/peers.py                                 # all peers that are there; writes docs/peers.md
-    python bench/peers.py --cases ST01,H01 --peers py-spy,spdl
+    python bench/peers.py --cases ST01,H01 --peers py-spy,SPDL
     python bench/peers.py --raw peers.json                # keep what was run, run only what is missing
 
 A peer runs on the case's train.py as it is (bench/peer_child.py has the seam), its output is read as well as a careful
