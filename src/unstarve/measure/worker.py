@@ -23,6 +23,7 @@ from unstarve.measure import values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
+from unstarve.measure.reorder import Arrangement, Orders, Search
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
 from unstarve.measure.scout import Scout
 from unstarve.measure.split import Address, Unsplittable
@@ -71,8 +72,8 @@ class Telemetry(NamedTuple):
     """Of the wall time, what serving from pools spent on copying."""
     delay_ns: int = 0
     """Of the wall time, how long the worker was ready to run but had no core."""
-    findings: Findings | None = None
-    """Result of watching, on the batch that completed it."""
+    findings: Findings | Orders | None = None
+    """Result of watching, or of looking for other orders, on the batch that completed it."""
     failure: str | None = None
     """Why the order could not be carried out; the batch was made as without it."""
 
@@ -168,6 +169,10 @@ class Instruments:
         self._generation = 0
         self._run_delay = RunDelay()
         self._settings: dict[str, Any] = {}
+        self._arrangement = Arrangement()
+        self._search: Search | None = None
+        self._orders: Orders | None = None
+        self._has_searched = False
 
     def attach(self, fetcher: Any) -> Instruments:
         """Stand in for `fetcher`; called again when persistent workers start another epoch."""
@@ -195,16 +200,19 @@ class Instruments:
         generation, order = self._board.read()
         if generation != self._generation:
             self._generation = generation
+            self._arrangement.undo()
             self._try_settings(order)
         began, cpu, delay = time.perf_counter_ns(), time.process_time_ns(), self._run_delay.read_ns()
         is_plain = order["mode"] == "run"
         copied = 0 if is_plain else self._copied_ns()
         self._failure = None
-        findings = None
+        findings: Findings | Orders | None = None
         try:
             data = self._fetcher.fetch(index) if is_plain else self._carry_out(order, index)
             if order["mode"] == "watch" and self._watch is not None:
                 findings = self._watch.take_findings()
+            elif order["mode"] == "commute":
+                findings, self._orders = self._orders, None
         except StopIteration:
             raise
         except Exception:
@@ -301,6 +309,32 @@ class Instruments:
     def _serve_idle(self, order: dict[str, Any], index: Any) -> Any:
         """Nothing made, nothing sent: what ordering batches costs by itself."""
         return Token()
+
+    def _serve_reorder(self, order: dict[str, Any], index: Any) -> Any:
+        """Everything made, with the transforms of one chain in another order."""
+        try:
+            self._arrangement.put(self._fetcher.dataset, order["path"], order["order"])
+            return self._fetcher.fetch(index)
+        except BaseException:
+            self._arrangement.undo()
+            raise
+
+    def _serve_commute(self, order: dict[str, Any], index: Any) -> Any:
+        """Everything made; meanwhile the first worker looks for other orders of transforms on its samples.
+
+        The other workers have no part in it, a process that loads for itself has no copy of the dataset to try them on,
+        and a stream could not give a sample again if that failed.
+        """
+        if self._worker != 0 or self._has_searched:
+            return self._fetcher.fetch(index)
+        if hasattr(self._fetcher, "dataset_iter"):
+            self._has_searched, self._orders = True, Orders(())
+            return self._fetcher.fetch(index)
+        search = self._search = self._search or Search(self._fetcher.dataset)
+        batch = search.follow(lambda: self._fetcher.fetch(index))
+        if search.has_enough:
+            self._has_searched, self._orders = True, search.orders()
+        return batch
 
     def _serve_through(self, server: Server, index: Any) -> Any:
         fetcher = self._fetcher
