@@ -13,6 +13,7 @@ from test_payload import IMAGE, LABELS
 from unstarve import estimate
 from unstarve.judge import judge
 from unstarve.judge.evidence import Evidence, gain_by_share
+from unstarve.payload import Change
 from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings
 from unstarve.report import Culprit, Estimate, Report
 
@@ -151,6 +152,37 @@ def test_an_order_that_gives_nearly_the_same_says_so(likeness: str, differing: f
         item for item in judge(reordered(40, likeness=likeness, differing=differing)).remedies if item.id == "reorder"
     )
     assert words in remedy.advice
+
+
+def lean_trial(period: float, *, is_read: bool = True) -> Recording:
+    """A starved loop in which a leaner batch was tried."""
+    change = Change(
+        path="batch[0]", how="cast", dtype="float32", small="uint8", is_read=is_read, saved_bytes=IMAGE.bytes * 3 // 4
+    )
+    recording = make_recording({**STARVED, "trial:lean-batch": period}, payload=(IMAGE, LABELS))
+    rungs = tuple(
+        dataclasses.replace(rung, changes=(change,)) if rung.id == "trial:lean-batch" else rung
+        for rung in recording.rungs
+    )
+    return dataclasses.replace(recording, rungs=rungs)
+
+
+def test_a_leaner_batch_that_helped_is_a_remedy() -> None:
+    """With what is sent as what, the bytes, where it was made whole again, and the measured gain."""
+    remedy = next(item for item in judge(lean_trial(60)).remedies if item.id == "lean-batch")
+    assert remedy.measured_gain is not None
+    assert remedy.measured_gain.value == pytest.approx(80 / 60, rel=0.02)
+    assert "`batch[0]` as uint8 instead of float32" in remedy.advice
+    assert "in the loop's process" in remedy.advice
+    assert "left out" not in remedy.advice
+    unread = next(item for item in judge(lean_trial(60, is_read=False)).remedies if item.id == "lean-batch")
+    assert "left out" in unread.advice
+
+
+@pytest.mark.parametrize("period", [100, 80, 78], ids=["slower", "same", "saves little"])
+def test_a_leaner_batch_that_did_not_help_is_no_remedy(period: float) -> None:
+    """Making the batch whole again may cost more than sending less saves: nothing is advised."""
+    assert not any(item.id == "lean-batch" for item in judge(lean_trial(period)).remedies)
 
 
 def test_fewer_workers_are_advised_where_fewer_were_tried() -> None:

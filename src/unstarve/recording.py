@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import FormatError
-from unstarve.payload import Field
+from unstarve.payload import Change, Field
 
 SCHEMA = "unstarve.recording/1"
 
@@ -112,6 +112,8 @@ class Rung:
     """The loader's settings under a rung that tries others than the script's."""
     reordering: Reordering | None = None
     """The order of transforms under a rung that tries another than the script's."""
+    changes: tuple[Change, ...] = ()
+    """The fields that are sent as less under a rung that tries a leaner batch."""
 
     @property
     def rank(self) -> tuple[bool, int]:

@@ -32,7 +32,12 @@ def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
             if remedy is not None:  # what was tried goes before what is computed
                 remedy = replace(tried.get(remedy.id, remedy), about=remedy.about)
                 found.setdefault(remedy.id, remedy)
-    for remedy in (*tried.values(), *_reordered(recording), *_leaner_payload(recording, report)):
+    for remedy in (
+        *tried.values(),
+        *_reordered(recording),
+        *_lean_batch(recording),
+        *_leaner_payload(recording, report),
+    ):
         found.setdefault(remedy.id, remedy)
     return tuple(found.values())
 
@@ -101,6 +106,32 @@ def _reorder_remedy(found: Reordering, gain: Estimate, ident: str) -> Remedy:
         measured_gain=gain,
         about="transform",
     )
+
+
+def _lean_batch(recording: Recording) -> list[Remedy]:
+    """A leaner batch, if it was tried in the loop and made it faster."""
+    rung = next((rung for rung in recording.rungs if rung.changes), None)
+    gain = estimate.contrast(recording.blocks, rung.id, "none") if rung is not None else None
+    if rung is None or gain is None or not _is_worth(gain):
+        return []
+    whole = sum(field.bytes_per_step for field in recording.payload)
+    saved = sum(change.saved_bytes for change in rung.changes)
+    where = "on the device" if recording.has_device else "in the loop's process"
+    unread = (
+        " Fields that the step was not seen to read were left out." if any(not c.is_read for c in rung.changes) else ""
+    )
+    return [
+        Remedy(
+            id="lean-batch",
+            advice=(
+                f"Send less: {'; '.join(map(str, rung.changes))}. That leaves {_mib(whole - saved)} of the batch's "
+                f"{_mib(whole)}. In the trial the values were made whole again {where} before the loop got them, which "
+                f"is paid for in the gain; the first batches were the same as before.{unread}"
+            ),
+            measured_gain=gain,
+            about="payload",
+        )
+    ]
 
 
 def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:

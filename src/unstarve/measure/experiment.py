@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from unstarve import estimate, law
-from unstarve.measure import plan
+from unstarve.measure import lean, plan
 from unstarve.measure.body import BodySampler
 from unstarve.measure.cuda import DeviceProfile, SyncWatch
 from unstarve.measure.reorder import Orders
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
+from unstarve.payload import Change
 from unstarve.recording import Block, BodyLine, Note, Rung, Settings, Stage
 
 NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
@@ -34,6 +35,7 @@ NO_TRANSPORT = Rung(id="knockout:ipc", label="transport for free", kind="knockou
 ONE_THREAD = Rung(id="trial:threads", label="torch on one thread in the loop", kind="trial", order=-1)
 WORKER_THREADS = Rung(id="trial:worker-threads", label="libraries on one thread in the workers", kind="trial", order=-1)
 AFFINITY = Rung(id="trial:affinity", label="workers on all cores", kind="trial", order=-1)
+LEAN = Rung(id="trial:lean-batch", label="a leaner batch", kind="trial", order=-1)
 NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", after="sampler", order=-1)
 
 FIRST_STEPS = 6
@@ -172,6 +174,7 @@ class Bench(Protocol):
     def device_busy(self, fraction: float) -> None: ...
     def watch_use(self, steps: int) -> None: ...
     def audit(self) -> None: ...
+    def lean_changes(self) -> tuple[Change, ...]: ...
     def progress(self, text: str) -> None: ...
 
 
@@ -588,6 +591,7 @@ class Experiment:
         is_crowded = self._bench.threads > max(1, self._bench.cores)
         if self._bench.threads > 1 and (computes or is_crowded) and self._bench.workers:
             self.add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
+        self._add_lean_batch()
         if ratio(SAMPLES.id, NONE.id) > 1.03:
             self._add_fine_rungs(all_cuts=False)
         if not self._bench.workers:
@@ -630,6 +634,14 @@ class Experiment:
             self.add(trial(replace(own, num_workers=wanted)), "loader", {"mode": "run"})
         if self._bench.can_reorder and own.in_order and own.num_workers > 1 and self._has_slow_batches():
             self.add(trial(replace(own, in_order=False)), "loader", {"mode": "run"})
+
+    def _add_lean_batch(self) -> None:
+        """Try to send less where moving batches, to the loop or to the device, costs something."""
+        moving = max(self._ratio(HOST.id, COLLATED.id), self._ratio(DEVICE.id, HOST.id))
+        found = self._bench.lean_changes() if self._bench.workers and moving > 1.05 else ()
+        if found:
+            rung = replace(LEAN, changes=found)
+            self.add(rung, "loader", lean.as_order(found))
 
     def _add_orders(self) -> Program:
         """Try other orders of the transforms that give the same on real samples, where input costs the loop something."""

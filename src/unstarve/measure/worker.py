@@ -19,7 +19,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, _DatasetKind, default_collate
 
-from unstarve.measure import values
+from unstarve.measure import lean, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.pool import Pool
@@ -49,6 +49,9 @@ SAMPLED_EVERY_S = 0.0005
 
 SCARCE_VALUES = 4
 """Samples timed, and values kept, where every batch gives only one: the function makes whole batches."""
+
+CHECKED_BATCHES = 4
+"""Batches of each worker that are compared with what comes out of sending less."""
 
 COLLATE = -3
 """First number of addresses inside the collate function."""
@@ -121,7 +124,7 @@ and since the thread that pins batches knows tuples.
 def untagged(item: Any) -> tuple[Any, Telemetry | None]:
     """The batch in what a worker sent, and how it was made."""
     if type(item) in (tuple, list) and len(item) == 3 and type(item[0]) is str and item[0] == TAG:
-        return item[1], Telemetry._make(item[2])
+        return lean.unpacked(item[1]), Telemetry._make(item[2])
     return item, None
 
 
@@ -173,6 +176,7 @@ class Instruments:
         self._search: Search | None = None
         self._orders: Orders | None = None
         self._has_searched = False
+        self._packed = 0
 
     def attach(self, fetcher: Any) -> Instruments:
         """Stand in for `fetcher`; called again when persistent workers start another epoch."""
@@ -318,6 +322,16 @@ class Instruments:
         except BaseException:
             self._arrangement.undo()
             raise
+
+    def _serve_lean(self, order: dict[str, Any], index: Any) -> Any:
+        """Everything made, and sent as less."""
+        batch = self._fetcher.fetch(index)
+        self._packed += 1
+        try:
+            return lean.packed(batch, order["changes"], is_checked=self._packed <= CHECKED_BATCHES)
+        except Exception as error:  # the batch is made, and goes as it is
+            self._failure = f"{type(error).__name__}: {error}"
+            return batch
 
     def _serve_commute(self, order: dict[str, Any], index: Any) -> Any:
         """Everything made; meanwhile the first worker looks for other orders of transforms on its samples.
