@@ -13,7 +13,8 @@ from test_payload import IMAGE, LABELS
 from unstarve import estimate
 from unstarve.judge import judge
 from unstarve.judge.evidence import Evidence, gain_by_share
-from unstarve.recording import BodyLine, Loader, Recording, Settings
+from unstarve.payload import Change
+from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings
 from unstarve.report import Culprit, Estimate, Report
 
 STARVED = {"none": 80.0, "samples": 22.0, "host": 20.0}
@@ -36,6 +37,20 @@ def kinds(report: Report) -> list[str]:
 
 def blamed(report: Report, kind: str) -> Culprit:
     return next(culprit for culprit in report.verdict.culprits if culprit.kind == kind)
+
+
+def reordered(period: float, **facts) -> Recording:
+    """A starved loop in which another order of transforms was tried."""
+    found = Reordering(
+        path=(".transform", ".transforms"), names=("Blur", "Crop"), order=(1, 0), samples=8, before_ns=9 * MS,
+        after_ns=3 * MS, **{"likeness": "exact", "source": "train.py:12", "patch": "-a\n+b", **facts},
+    )  # fmt: skip
+    recording = make_recording({**STARVED, "trial:reorder:0": period})
+    rungs = tuple(
+        dataclasses.replace(rung, reordering=found) if rung.id == "trial:reorder:0" else rung
+        for rung in recording.rungs
+    )
+    return dataclasses.replace(recording, rungs=rungs)
 
 
 # --- Workers ----------------------------------------------------------------------------------------------------------
@@ -101,6 +116,73 @@ def test_the_remedy_is_what_was_tried() -> None:
     assert remedy.measured_gain.value == pytest.approx(80 / 30, rel=0.02)
     assert remedy.predicted_gain is None
     assert remedy.about == "workers"
+
+
+def test_an_order_of_transforms_that_helped_is_a_remedy() -> None:
+    """With what was compared, the place, the patch and the measured gain."""
+    report = judge(reordered(40))
+    remedy = next(item for item in report.remedies if item.id == "reorder")
+    assert remedy.measured_gain is not None
+    assert remedy.measured_gain.value == pytest.approx(2, rel=0.02)
+    assert remedy.patch == "-a\n+b"
+    assert "Put `Crop` before `Blur` (train.py:12)" in remedy.advice
+    assert "8 real samples" in remedy.advice
+    assert "exactly the same" in remedy.advice
+
+
+@pytest.mark.parametrize("period", [100, 80, 78], ids=["slower", "same", "saves little"])
+def test_an_order_of_transforms_that_did_not_help_is_no_remedy(period: float) -> None:
+    """It is shown among what was tried, with its rate, and nothing is advised."""
+    report = judge(reordered(period))
+    assert not any(item.id.startswith("reorder") for item in report.remedies)
+    shown = next(rung for rung in report.rungs if rung.id == "trial:reorder:0")
+    assert shown.steps_per_s.value == pytest.approx(1000 / period, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("likeness", "differing", "words"),
+    [
+        ("rounding", 0.25, "but for rounding in 25% of the values"),
+        ("border", 0.031, "a border with 3.1% of the values"),
+    ],
+)
+def test_an_order_that_gives_nearly_the_same_says_so(likeness: str, differing: float, words: str) -> None:
+    """Whether it is the same for the user's purpose is the user's to say."""
+    remedy = next(
+        item for item in judge(reordered(40, likeness=likeness, differing=differing)).remedies if item.id == "reorder"
+    )
+    assert words in remedy.advice
+
+
+def lean_trial(period: float, *, is_read: bool = True) -> Recording:
+    """A starved loop in which a leaner batch was tried."""
+    change = Change(
+        path="batch[0]", how="cast", dtype="float32", small="uint8", is_read=is_read, saved_bytes=IMAGE.bytes * 3 // 4
+    )
+    recording = make_recording({**STARVED, "trial:lean-batch": period}, payload=(IMAGE, LABELS))
+    rungs = tuple(
+        dataclasses.replace(rung, changes=(change,)) if rung.id == "trial:lean-batch" else rung
+        for rung in recording.rungs
+    )
+    return dataclasses.replace(recording, rungs=rungs)
+
+
+def test_a_leaner_batch_that_helped_is_a_remedy() -> None:
+    """With what is sent as what, the bytes, where it was made whole again, and the measured gain."""
+    remedy = next(item for item in judge(lean_trial(60)).remedies if item.id == "lean-batch")
+    assert remedy.measured_gain is not None
+    assert remedy.measured_gain.value == pytest.approx(80 / 60, rel=0.02)
+    assert "`batch[0]` as uint8 instead of float32" in remedy.advice
+    assert "in the loop's process" in remedy.advice
+    assert "left out" not in remedy.advice
+    unread = next(item for item in judge(lean_trial(60, is_read=False)).remedies if item.id == "lean-batch")
+    assert "left out" in unread.advice
+
+
+@pytest.mark.parametrize("period", [100, 80, 78], ids=["slower", "same", "saves little"])
+def test_a_leaner_batch_that_did_not_help_is_no_remedy(period: float) -> None:
+    """Making the batch whole again may cost more than sending less saves: nothing is advised."""
+    assert not any(item.id == "lean-batch" for item in judge(lean_trial(period)).remedies)
 
 
 def test_fewer_workers_are_advised_where_fewer_were_tried() -> None:

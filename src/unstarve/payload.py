@@ -175,6 +175,64 @@ def _finding(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A field sent as something smaller, from which the loop's side can make the same values again."""
+
+    path: str
+    """`Field.path`."""
+    how: str
+    """`cast` to another type, `scaled` from k / 255 to k, `ids` instead of one-hot rows, or `once` for one value that
+    stands for all."""
+    dtype: str
+    """Type of the field's values."""
+    small: str
+    """Type of what is sent."""
+    classes: int = 0
+    """Length of one-hot rows."""
+    is_read: bool = True
+    """Whether the step was seen to read it; where not, other values do as well."""
+    saved_bytes: int
+    """Bytes a step that need not be sent."""
+
+    def __str__(self) -> str:
+        if self.how == "once":
+            return f"`{self.path}` {'made in the loop' if self.is_read else 'left out'}"
+        what = f"{self.small} ids" if self.how == "ids" else self.small
+        return f"`{self.path}` as {what} instead of {self.dtype}"
+
+
+def changes(fields: Iterable[Field], *, batch_size: int | None) -> tuple[Change, ...]:
+    """For the tensors among the findings that can be undone, how to send less."""
+    by_path = {field.path: field for field in fields}
+    found = []
+    for item in findings(by_path.values(), batch_size=batch_size):
+        field = by_path[item.path]
+        how = _how(item, field) if field.kind == "tensor" else None
+        if how is not None:
+            found.append(
+                Change(
+                    path=item.path, how=how[0], dtype=field.dtype, small=how[1], classes=how[2],
+                    is_read=item.id != "unread", saved_bytes=item.bytes_before - item.bytes_after,
+                )
+            )  # fmt: skip
+    return tuple(found)
+
+
+def _how(item: Finding, field: Field) -> tuple[str, str, int] | None:
+    if item.id in ("unread", "constant"):
+        return "once", field.dtype, 0
+    if item.id == "class-ids":
+        return "ids", _smallest_type(0, field.shape[-1] - 1) or "int64", field.shape[-1]
+    if item.id == "mask" and _ITEM_BYTES[field.dtype] > 1:
+        return "cast", "bool", 0
+    if item.id == "uint8":
+        return "cast" if field.is_integral else "scaled", "uint8", 0
+    if item.id == "narrow-int" and field.min is not None and field.max is not None:
+        return "cast", _smallest_type(field.min, field.max) or field.dtype, 0
+    return None
+
+
 # --- Fields that need not be carried ----------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unstarve.errors import FormatError
-from unstarve.payload import Field
+from unstarve.payload import Change, Field
 
 SCHEMA = "unstarve.recording/1"
 
@@ -55,6 +55,46 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reordering:
+    """Another order of a chain of transforms, which gave the same on real samples and took less time."""
+
+    path: tuple[str, ...]
+    """How the chain is reached from the dataset, such as `(".transform", ".transforms")`."""
+    names: tuple[str, ...]
+    """Names of the transforms, in the script's order."""
+    order: tuple[int, ...]
+    """Their numbers, from 0, in the other order."""
+    likeness: str
+    """How far both orders gave the same under the same random draws: `exact`, `rounding`, or `border` for all but the
+    edge of an image."""
+    differing: float = 0.0
+    """Share of the values that differed."""
+    samples: int
+    """Samples that were compared."""
+    before_ns: int
+    """Median wall time of the chain on one sample, in the script's order."""
+    after_ns: int
+    """The same in the other order: less what the transforms that get other values in it were seen to save."""
+    source: str | None = None
+    """`file:line` where the transform that moves is listed, where the chain was found in the source."""
+    patch: str | None = None
+    """The change of the source as a unified diff, where the chain is written as a plain list."""
+
+    @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of each transform that moves ahead, and of the one that it then comes before."""
+        found = []
+        for place, step in enumerate(self.order):
+            behind = [other for other in self.order[place + 1 :] if other < step]
+            if behind:
+                found.append((step, behind[0]))
+        return tuple(found)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{self.names[step]} before {self.names[other]}" for step, other in self.moves)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """One configuration of the pipeline: which stages are served from cache instead of run."""
 
@@ -70,6 +110,10 @@ class Rung:
     """Position in the ladder, 0 for the earliest served from the device; -1 for rungs beside the ladder."""
     settings: Settings | None = None
     """The loader's settings under a rung that tries others than the script's."""
+    reordering: Reordering | None = None
+    """The order of transforms under a rung that tries another than the script's."""
+    changes: tuple[Change, ...] = ()
+    """The fields that are sent as less under a rung that tries a leaner batch."""
 
     @property
     def rank(self) -> tuple[bool, int]:

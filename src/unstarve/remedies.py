@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from unstarve import estimate
 from unstarve.payload import findings
-from unstarve.recording import Loader, Recording, Settings
+from unstarve.recording import Loader, Recording, Reordering, Settings
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 WORTH_TRIED = 1.05
@@ -32,7 +32,12 @@ def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
             if remedy is not None:  # what was tried goes before what is computed
                 remedy = replace(tried.get(remedy.id, remedy), about=remedy.about)
                 found.setdefault(remedy.id, remedy)
-    for remedy in (*tried.values(), *_leaner_payload(recording, report)):
+    for remedy in (
+        *tried.values(),
+        *_reordered(recording),
+        *_lean_batch(recording),
+        *_leaner_payload(recording, report),
+    ):
         found.setdefault(remedy.id, remedy)
     return tuple(found.values())
 
@@ -68,6 +73,65 @@ def _tried_remedy(own: Settings, settings: Settings, gain: Estimate) -> Remedy |
         measured_gain=gain,
         about="loader",
     )
+
+
+def _reordered(recording: Recording) -> list[Remedy]:
+    """Other orders of transforms that were tried in the loop and made it faster, those that gained most first."""
+    gains = [(rung.reordering, estimate.contrast(recording.blocks, rung.id, "none")) for rung in recording.rungs]
+    worth = [(found, gain) for found, gain in gains if found is not None and gain is not None and _is_worth(gain)]
+    return [
+        _reorder_remedy(found, gain, "reorder" if number == 0 else f"reorder:{number}")
+        for number, (found, gain) in enumerate(sorted(worth, key=lambda item: -item[1].value))
+    ]
+
+
+def _reorder_remedy(found: Reordering, gain: Estimate, ident: str) -> Remedy:
+    moves = ", and ".join(f"`{found.names[step]}` before `{found.names[other]}`" for step, other in found.moves)
+    place = f" ({found.source})" if found.source else f" (`dataset{''.join(found.path)}`)"
+    same = {
+        "exact": "exactly the same",
+        "rounding": f"the same but for rounding in {found.differing:.0%} of the values",
+    }
+    border = (
+        f"the same but for a border with {found.differing:.1%} of the values: whether these matter is for you to say"
+    )
+    return Remedy(
+        id=ident,
+        advice=(
+            f"Put {moves}{place}: it makes the data smaller. On {found.samples} real samples both orders gave, under the "
+            f"same random draws, {same.get(found.likeness, border)}; the transforms took {found.after_ns / 1e6:.3g} "
+            f"instead of {found.before_ns / 1e6:.3g} ms a sample."
+        ),
+        patch=found.patch,
+        measured_gain=gain,
+        about="transform",
+    )
+
+
+def _lean_batch(recording: Recording) -> list[Remedy]:
+    """A leaner batch, if it was tried in the loop and made it faster."""
+    rung = next((rung for rung in recording.rungs if rung.changes), None)
+    gain = estimate.contrast(recording.blocks, rung.id, "none") if rung is not None else None
+    if rung is None or gain is None or not _is_worth(gain):
+        return []
+    whole = sum(field.bytes_per_step for field in recording.payload)
+    saved = sum(change.saved_bytes for change in rung.changes)
+    where = "on the device" if recording.has_device else "in the loop's process"
+    unread = (
+        " Fields that the step was not seen to read were left out." if any(not c.is_read for c in rung.changes) else ""
+    )
+    return [
+        Remedy(
+            id="lean-batch",
+            advice=(
+                f"Send less: {'; '.join(map(str, rung.changes))}. That leaves {_mib(whole - saved)} of the batch's "
+                f"{_mib(whole)}. In the trial the values were made whole again {where} before the loop got them, which "
+                f"is paid for in the gain; the first batches were the same as before.{unread}"
+            ),
+            measured_gain=gain,
+            about="payload",
+        )
+    ]
 
 
 def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:

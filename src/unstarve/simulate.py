@@ -102,6 +102,10 @@ class SimulatedAccelerator:
         """Whether `to_device` of this accelerator made that tensor object (what is computed from it does not count)."""
         return getattr(tensor, _RESIDENT, None) == self._mark
 
+    def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor as one that was computed on this accelerator from resident ones: it is resident, at no cost."""
+        return self._marked(tensor)
+
     def _book(self, seconds: float) -> float | None:
         """Queue the work; or, where the queue is full, leave it and return the moment when there is room."""
         with self._lock:

@@ -27,7 +27,7 @@ from unstarve.demo.journey import (
     measure_batch_time,
     run_journey,
 )
-from unstarve.report import Caveat, Estimate, Report, RungResult, Verdict, WallTime
+from unstarve.report import Caveat, Estimate, Remedy, Report, RungResult, Verdict, WallTime
 
 
 def make_report(sentence: str = "Input-bound.", **rates: float) -> Report:
@@ -255,6 +255,21 @@ def test_the_journey_visits_every_leg() -> None:
     assert text.count("Doubt: Few steps.") == 3
     assert "No." not in text.replace("No accelerator", "")
     assert simulate.current() is None
+
+
+@pytest.mark.usefixtures("without_accelerator")
+def test_an_order_that_was_tried_is_told() -> None:
+    """The article's crop before the conversion, where the tool found it, with the gain that it measured."""
+    gain = Estimate(value=1.25, low=1.2, high=1.3)
+    remedy = Remedy(id="reorder", advice="Put `RandomCrop` before `PILToTensor`.", measured_gain=gain)
+    shown: list[Any] = []
+    run_journey(
+        quick=True,
+        console_print=shown.append,
+        progress_print=lambda text: None,
+        diagnose=lambda loader, step, **options: replace(make_report(), remedies=(remedy,)),
+    )
+    assert "Tried in the loop, x1.25: Put `RandomCrop` before `PILToTensor`." in str(shown[-1])
 
 
 @pytest.mark.usefixtures("without_accelerator")

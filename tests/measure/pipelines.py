@@ -101,3 +101,98 @@ def collate_pair(samples):
 
 def seed_worker(worker_id: int) -> None:
     np.random.seed(torch.initial_seed() % 2**32)
+
+
+class Chain:
+    """Transforms one after the other, as every library's `Compose` runs them."""
+
+    def __init__(self, steps: list) -> None:
+        self.steps = steps
+
+    def __call__(self, value):
+        for step in self.steps:
+            value = step(value)
+        return value
+
+
+class Frames(Dataset):
+    """Images of 3x64x64 bytes through a chain of transforms."""
+
+    def __init__(self, *steps, length: int = 4000) -> None:
+        self.transform = Chain(list(steps))
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int):
+        generator = torch.Generator().manual_seed(index)
+        return self.transform(torch.randint(0, 256, (3, 64, 64), dtype=torch.uint8, generator=generator)), index
+
+
+class Crop:
+    """A random square of the image."""
+
+    def __init__(self, size: int = 16) -> None:
+        self.size = size
+
+    def __call__(self, image):
+        top, left = (int(torch.randint(0, image.shape[axis] - self.size + 1, ())) for axis in (-2, -1))
+        return image[..., top : top + self.size, left : left + self.size]
+
+
+class MiddleCrop:
+    """The middle of the image."""
+
+    def __call__(self, image):
+        return image[..., 16:48, 16:48]
+
+
+class Brighten:
+    """Works on every pixel alike; takes time by the number of pixels, without a core."""
+
+    def __init__(self, s_per_pixel: float = 3e-6) -> None:
+        self.s_per_pixel = s_per_pixel
+
+    def __call__(self, image):
+        time.sleep(self.s_per_pixel * image.shape[-2] * image.shape[-1])
+        return image.float() + 1
+
+
+class Mask:
+    """Draws a number for every pixel, so that on fewer pixels it draws others; takes time by their number."""
+
+    def __call__(self, image):
+        time.sleep(3e-6 * image.shape[-2] * image.shape[-1])
+        return image * torch.from_numpy(np.random.random(image.shape[-2:]) < 0.5)
+
+
+class Blur:
+    """The mean over each pixel's neighbours; takes time by the number of pixels."""
+
+    def __call__(self, image):
+        time.sleep(3e-6 * image.shape[-2] * image.shape[-1])
+        return torch.nn.functional.avg_pool2d(image.float()[None], 3, stride=1, padding=1)[0]
+
+
+class Jitter:
+    """Adds a number drawn from a generator of its own; takes time by the number of pixels."""
+
+    def __init__(self) -> None:
+        self.random = np.random.RandomState(5)
+
+    def __call__(self, image):
+        time.sleep(3e-6 * image.shape[-2] * image.shape[-1])
+        return image + self.random.randint(9)
+
+
+class Unrepeatable:
+    """Counts its calls, and adds their number; takes time by the number of pixels."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, image):
+        self.calls += 1
+        time.sleep(3e-6 * image.shape[-2] * image.shape[-1])
+        return image + self.calls

@@ -168,6 +168,10 @@ class Bench:
     def watch_use(self, steps: int) -> None: ...
 
     def audit(self) -> None: ...
+
+    def lean_changes(self) -> tuple[()]:
+        return ()
+
     def progress(self, text: str) -> None: ...
 
     # The loop ------------------------------------------------------------------------------------

@@ -244,6 +244,11 @@ def _sum_up(leg: Leg, report: Report) -> Text:
     if len(report.verdict.culprits) > 1:
         ranked = (f"{culprit.name} x{culprit.gain.value:.2f}" for culprit in report.verdict.culprits)
         lines.append(f"  To mend, each by what it alone would gain: {', '.join(ranked)}.")
+    lines += [
+        f"  Tried in the loop, x{remedy.measured_gain.value:.2f}: {remedy.advice}"
+        for remedy in report.remedies
+        if remedy.measured_gain is not None and remedy.id.startswith("reorder")
+    ]
     lines += [f"  Doubt: {caveat.sentence}" for caveat in report.caveats if caveat.about == "verdict"]
     return Text("\n".join(lines))
 

@@ -13,6 +13,7 @@ from unstarve.measure.body import BodySampler
 from unstarve.measure.describe import describe_function
 from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.session import Session
+from unstarve.payload import Change, changes
 from unstarve.recording import Settings
 
 if TYPE_CHECKING:
@@ -136,6 +137,10 @@ class LoopBench:
         wanted = count or self.threads
         if torch.get_num_threads() != wanted:
             torch.set_num_threads(wanted)
+
+    def lean_changes(self) -> tuple[Change, ...]:
+        """How the fields of a batch could be sent as less, after the audit."""
+        return changes(self._engine.payload, batch_size=self._session.facts.batch_size)
 
     def collect_batches(self, *, fewest: bool) -> None:
         """Keep some batches on the host and the device; only as many as arrive together if `fewest`."""

@@ -22,18 +22,28 @@ class Device:
     """Wait until all work given to it is done."""
     put: Callable[[Any], Any]
     """A batch with its tensors on the device, containers fresh."""
+    send: Callable[[torch.Tensor], torch.Tensor]
+    """A tensor on the device, its copy queued where that can be."""
+    adopt: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
+    """A tensor that was computed from ones on the device, known to be there too."""
 
 
 def current() -> Device | None:
     """The accelerator in use; None where the loop runs on the CPU, even if an idle accelerator is present."""
     simulated = simulate.current()
     if simulated is not None:
-        return Device("simulated accelerator", simulated.synchronize, simulated.to_device)
+        return Device(
+            "simulated accelerator", simulated.synchronize, simulated.to_device,
+            lambda tensor: simulated.to_device(tensor, non_blocking=True), simulated.adopt,
+        )  # fmt: skip
     found = _real_device()
     if found is None:
         return None
     name, synchronize = found
-    return Device(name, synchronize, lambda batch: values.rewrap(batch, lambda leaf: _move(leaf, name)))
+    return Device(
+        name, synchronize, lambda batch: values.rewrap(batch, lambda leaf: _move(leaf, name)),
+        lambda tensor: tensor.to(name, non_blocking=True),
+    )  # fmt: skip
 
 
 def _real_device() -> tuple[str, Callable[[], None]] | None:

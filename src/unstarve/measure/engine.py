@@ -624,6 +624,11 @@ class Engine:
         except Exception as error:  # an audit that fails must not cost the diagnosis
             self.note(Note(id="audit-failed", sentence=f"What batches carry was not audited: {error}."))
 
+    @property
+    def payload(self) -> tuple[Field, ...]:
+        """Leaves of the batch, as far as they were looked at."""
+        return self._payload
+
     # Facts ---------------------------------------------------------------------------------------
 
     def note(self, note: Note) -> None:

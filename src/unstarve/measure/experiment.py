@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from unstarve import estimate, law
-from unstarve.measure import plan
+from unstarve.measure import lean, plan
 from unstarve.measure.body import BodySampler
 from unstarve.measure.cuda import DeviceProfile, SyncWatch
+from unstarve.measure.reorder import Orders
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
+from unstarve.payload import Change
 from unstarve.recording import Block, BodyLine, Note, Rung, Settings, Stage
 
 NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
@@ -35,6 +37,7 @@ ONE_THREAD = Rung(id="trial:threads", label="torch on one thread in the loop", k
 WORKER_THREADS = Rung(id="trial:worker-threads", label="libraries on one thread in the workers", kind="trial", order=-1)
 AFFINITY = Rung(id="trial:affinity", label="workers on all cores", kind="trial", order=-1)
 COLLECTOR_OFF = Rung(id="trial:collector", label="garbage collector off", kind="trial", order=-1)
+LEAN = Rung(id="trial:lean-batch", label="a leaner batch", kind="trial", order=-1)
 NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", after="sampler", order=-1)
 BUSY = Rung(id="control:busy", label="batch cached, workers busy", kind="control", order=-1)
 
@@ -70,6 +73,12 @@ LONGEST_BUDGET_S = 150.0
 
 WATCH_PATIENCE_S = 5.0
 """Workers that have not reported what they saw after so long, and after several batches each, are not waited for."""
+
+ORDERS_PATIENCE = 0.2
+"""Share of the budget after which a worker that still looks for other orders of its transforms is not waited for."""
+
+MOST_ORDERS = 2
+"""Chains of transforms that are tried in another order at most."""
 
 STEPS_NEEDED = 100
 """Untouched steps in whose time an experiment can be expected to reach a verdict."""
@@ -179,6 +188,7 @@ class Bench(Protocol):
     def device_busy(self, fraction: float) -> None: ...
     def watch_use(self, steps: int) -> None: ...
     def audit(self) -> None: ...
+    def lean_changes(self) -> tuple[Change, ...]: ...
     def progress(self, text: str) -> None: ...
 
 
@@ -207,6 +217,7 @@ class Experiment:
         self._blocks: list[Block] = []
         self._rungs: dict[str, tuple[Rung, str, dict[str, Any]]] = {}
         self._findings: list[Findings] = []
+        self._orders: Orders | None = None
         self._filled_fleet = -1
         self._wanted: list[Address] = []
         self._opened: list[Address] = []
@@ -258,8 +269,11 @@ class Experiment:
     def _give(self, source: str) -> Generator[Give, Step | None, Step]:
         step = yield Give(source, self._generation)
         assert step is not None
-        if step.telemetry is not None and step.telemetry.findings is not None:
-            self._findings.append(step.telemetry.findings)
+        found = step.telemetry.findings if step.telemetry is not None else None
+        if isinstance(found, Orders):
+            self._orders = found
+        elif found is not None:
+            self._findings.append(found)
         return step
 
     def elapsed_s(self) -> float:
@@ -486,6 +500,8 @@ class Experiment:
             if number == 0:
                 yield from self._sample_body()
             self._refine(number)
+            if number == 0:
+                yield from self._add_orders()
             if self._is_decided(number):
                 return
 
@@ -593,6 +609,7 @@ class Experiment:
         is_crowded = self._bench.threads > max(1, self._bench.cores)
         if self._bench.threads > 1 and (computes or is_crowded) and self._bench.workers:
             self.add(ONE_THREAD, "loader", {"mode": "run", "threads": 1})
+        self._add_lean_batch()
         if ratio(SAMPLES.id, NONE.id) > 1.03:
             self._add_bytes()
             self._add_fine_rungs(all_cuts=False)
@@ -664,6 +681,33 @@ class Experiment:
             self.add(trial(replace(own, num_workers=wanted)), "loader", {"mode": "run"})
         if self._bench.can_reorder and own.in_order and own.num_workers > 1 and self._has_slow_batches():
             self.add(trial(replace(own, in_order=False)), "loader", {"mode": "run"})
+
+    def _add_lean_batch(self) -> None:
+        """Try to send less where moving batches, to the loop or to the device, costs something."""
+        moving = max(self._ratio(HOST.id, COLLATED.id), self._ratio(DEVICE.id, HOST.id))
+        found = self._bench.lean_changes() if self._bench.workers and moving > 1.05 else ()
+        if found:
+            rung = replace(LEAN, changes=found)
+            self.add(rung, "loader", lean.as_order(found))
+
+    def _add_orders(self) -> Program:
+        """Try other orders of the transforms that give the same on real samples, where input costs the loop something."""
+        transforms = [node for node in self._nodes if node.is_item]
+        costs_input = self._ratio(self._ceiling_id(), NONE.id) > 1 + self._options.threshold / 2
+        if not self._bench.workers or len(transforms) < 2 or not costs_input:
+            return
+        self._issue({"mode": "commute"})
+        began = self._bench.clock_ns()
+        while self._orders is None and self._bench.clock_ns() - began < ORDERS_PATIENCE * self.budget_s * 1e9:
+            yield from self._give("loader")
+        worth = [
+            found
+            for found in (self._orders.found if self._orders is not None else ())
+            if found.before_ns - found.after_ns >= plan.SUSPECT_SHARE * self._sample_ns()
+        ]
+        for number, found in enumerate(worth[:MOST_ORDERS]):
+            rung = plan.reorder_rung(found, self._costs(), number)
+            self.add(rung, "loader", {"mode": "reorder", "path": found.path, "order": found.order})
 
     def _has_slow_batches(self) -> bool:
         fetches = sorted(fetch for block in self._blocks if block.rung == NONE.id for fetch in block.fetches_ns)

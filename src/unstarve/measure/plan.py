@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unstarve.measure.listing import with_source
 from unstarve.measure.runtime import Cost, is_library
 from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address
-from unstarve.recording import BodyLine, Rung, Stage
+from unstarve.recording import BodyLine, Reordering, Rung, Stage
 
 OPEN_SHARE = 0.10
 """A unit is looked into if it takes at least this fraction of a sample's time."""
@@ -477,6 +478,12 @@ def cut_rung(node: Node, order: int) -> Rung:
 def knockout_rung(stage: Stage) -> Rung:
     """The rung that serves this stage alone."""
     return Rung(id=f"knockout:{stage.id}", label=f"{stage.name} for free", kind="knockout", after=stage.id, order=-1)
+
+
+def reorder_rung(found: Reordering, costs: Mapping[Address, Cost], number: int) -> Rung:
+    """The rung under which the workers run their transforms in this order, with its place in the user's files."""
+    found = with_source(found, _user_files(costs))
+    return Rung(id=f"trial:reorder:{number}", label=f"order: {found}", kind="trial", order=-1, reordering=found)
 
 
 def collate_stages(costs: Mapping[Address, Cost], collate_ns: float, batch_size: int) -> list[Stage]:

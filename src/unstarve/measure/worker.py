@@ -20,12 +20,13 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, _DatasetKind, default_collate
 
-from unstarve.measure import values
+from unstarve.measure import lean, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.memory import COLLECTOR, Look, MemoryWatch
 from unstarve.measure.pool import Pool
 from unstarve.measure.reads import KEPT_SAMPLES, Reads, Unkept
+from unstarve.measure.reorder import Arrangement, Orders, Search
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
 from unstarve.measure.scout import Scout
 from unstarve.measure.split import Address, Unsplittable
@@ -52,6 +53,9 @@ SAMPLED_EVERY_S = 0.0005
 SCARCE_VALUES = 4
 """Samples timed, and values kept, where every batch gives only one: the function makes whole batches."""
 
+CHECKED_BATCHES = 4
+"""Batches of each worker that are compared with what comes out of sending less."""
+
 COLLATE = -3
 """First number of addresses inside the collate function."""
 
@@ -74,8 +78,8 @@ class Telemetry(NamedTuple):
     """Of the wall time, what serving from pools spent on copying."""
     delay_ns: int = 0
     """Of the wall time, how long the worker was ready to run but had no core."""
-    findings: Findings | None = None
-    """Result of watching, on the batch that completed it."""
+    findings: Findings | Orders | None = None
+    """Result of watching, or of looking for other orders, on the batch that completed it."""
     failure: str | None = None
     """Why the order could not be carried out; the batch was made as without it."""
     collected_ns: int = 0
@@ -127,7 +131,7 @@ and since the thread that pins batches knows tuples.
 def untagged(item: Any) -> tuple[Any, Telemetry | None]:
     """The batch in what a worker sent, and how it was made."""
     if type(item) in (tuple, list) and len(item) == 3 and type(item[0]) is str and item[0] == TAG:
-        return item[1], Telemetry._make(item[2])
+        return lean.unpacked(item[1]), Telemetry._make(item[2])
     return item, None
 
 
@@ -179,6 +183,11 @@ class Instruments:
         self._run_delay = RunDelay()
         self._memory = MemoryWatch(self._run_delay) if worker_id >= 0 else None
         self._settings: dict[str, Any] = {}
+        self._arrangement = Arrangement()
+        self._search: Search | None = None
+        self._orders: Orders | None = None
+        self._has_searched = False
+        self._packed = 0
 
     def attach(self, fetcher: Any) -> Instruments:
         """Stand in for `fetcher`; called again when persistent workers start another epoch."""
@@ -206,17 +215,20 @@ class Instruments:
         generation, order = self._board.read()
         if generation != self._generation:
             self._generation = generation
+            self._arrangement.undo()
             self._try_settings(order)
         began, cpu, delay = time.perf_counter_ns(), time.process_time_ns(), self._run_delay.read_ns()
         collected = COLLECTOR.ns
         is_plain = order["mode"] == "run"
         copied = 0 if is_plain else self._copied_ns()
         self._failure = None
-        findings = None
+        findings: Findings | Orders | None = None
         try:
             data = self._fetcher.fetch(index) if is_plain else self._carry_out(order, index)
             if order["mode"] == "watch" and self._watch is not None:
                 findings = self._watch.take_findings()
+            elif order["mode"] == "commute":
+                findings, self._orders = self._orders, None
         except StopIteration:
             raise
         except Exception:
@@ -342,6 +354,42 @@ class Instruments:
             except Exception:  # nobody gets this batch; the loop meets the user's own error where it would without us
                 break
         return Token()
+
+    def _serve_reorder(self, order: dict[str, Any], index: Any) -> Any:
+        """Everything made, with the transforms of one chain in another order."""
+        try:
+            self._arrangement.put(self._fetcher.dataset, order["path"], order["order"])
+            return self._fetcher.fetch(index)
+        except BaseException:
+            self._arrangement.undo()
+            raise
+
+    def _serve_lean(self, order: dict[str, Any], index: Any) -> Any:
+        """Everything made, and sent as less."""
+        batch = self._fetcher.fetch(index)
+        self._packed += 1
+        try:
+            return lean.packed(batch, order["changes"], is_checked=self._packed <= CHECKED_BATCHES)
+        except Exception as error:  # the batch is made, and goes as it is
+            self._failure = f"{type(error).__name__}: {error}"
+            return batch
+
+    def _serve_commute(self, order: dict[str, Any], index: Any) -> Any:
+        """Everything made; meanwhile the first worker looks for other orders of transforms on its samples.
+
+        The other workers have no part in it, a process that loads for itself has no copy of the dataset to try them on,
+        and a stream could not give a sample again if that failed.
+        """
+        if self._worker != 0 or self._has_searched:
+            return self._fetcher.fetch(index)
+        if hasattr(self._fetcher, "dataset_iter"):
+            self._has_searched, self._orders = True, Orders(())
+            return self._fetcher.fetch(index)
+        search = self._search = self._search or Search(self._fetcher.dataset)
+        batch = search.follow(lambda: self._fetcher.fetch(index))
+        if search.has_enough:
+            self._has_searched, self._orders = True, search.orders()
+        return batch
 
     def _serve_through(self, server: Server, index: Any) -> Any:
         fetcher = self._fetcher

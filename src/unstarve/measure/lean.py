@@ -1,0 +1,100 @@
+"""A batch that carries less from a worker to the loop, where it is made again what it was.
+
+What is sent less of says `payload.changes`. The worker packs the collated batch, and compares the first ones with what
+comes out of unpacking; the loop's side unpacks on the device where the loop uses one, and the script's own copy to it
+then has nothing left to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from unstarve.measure import device, values
+from unstarve.measure.device import Device
+from unstarve.payload import Change
+
+PACKED = "unstarve:packed"
+"""First item of what travels in place of a packed batch; the second is the batch, the third its changes as JSON, which
+goes through pinning as it is."""
+
+
+def as_order(changes: tuple[Change, ...]) -> dict[str, Any]:
+    """The order under which workers pack."""
+    return {"mode": "lean", "changes": [dataclasses.asdict(change) for change in changes]}
+
+
+def packed(batch: Any, told: list[dict[str, Any]], *, is_checked: bool) -> Any:
+    """What to send instead of the batch.
+
+    Args:
+        batch: as it was collated; it is left as it is.
+        told: the changes, as the order has them.
+        is_checked: whether to make sure that unpacking gives the same values again.
+
+    Raises:
+        ValueError: it would not, or a field is not there.
+    """
+    changes = {item["path"]: Change(**item) for item in told}
+    paths = list(values.named_leaves(batch, "batch"))
+    uses = Counter(id(leaf) for _, leaf in paths)
+    found = {id(leaf): changes[path] for path, leaf in paths if path in changes and uses[id(leaf)] == 1}
+    if len(found) != len(changes):
+        raise ValueError("the batch lacks a field that is to be sent as less, or carries it twice")
+    if is_checked:
+        for path, leaf in paths:
+            if path in changes and changes[path].is_read:
+                _check(changes[path], leaf)
+    return PACKED, _replaced(batch, found, _pack), json.dumps(told)
+
+
+def unpacked(data: Any) -> Any:
+    """The batch in what a worker sent, whole again; anything else as it is."""
+    if type(data) not in (tuple, list) or len(data) != 3 or type(data[0]) is not str or data[0] != PACKED:
+        return data
+    changes = {item["path"]: Change(**item) for item in json.loads(data[2])}
+    target = device.current()
+    found = {id(leaf): changes[path] for path, leaf in values.named_leaves(data[1], "batch") if path in changes}
+    return _replaced(data[1], found, lambda change, leaf: _unpack(change, leaf, target))
+
+
+def _replaced(batch: Any, found: dict[int, Change], make: Callable[[Change, torch.Tensor], torch.Tensor]) -> Any:
+    """The batch with what `make` gives for the leaves that are to change, by identity."""
+    return values.rewrap(batch, lambda leaf: make(found[id(leaf)], leaf) if id(leaf) in found else leaf)
+
+
+def _check(change: Change, leaf: torch.Tensor) -> None:
+    again = _unpack(change, _pack(change, leaf))
+    if again.dtype != leaf.dtype or not torch.equal(again, leaf):
+        raise ValueError(f"{change} would change its values")
+
+
+def _pack(change: Change, leaf: torch.Tensor) -> torch.Tensor:
+    if change.how == "once":
+        return leaf.reshape(-1)[:1].clone().expand(leaf.shape)
+    small = getattr(torch, change.small)
+    if change.how == "ids":
+        return leaf.argmax(-1).to(small)
+    return (leaf * 255).round_().to(small) if change.how == "scaled" else leaf.to(small)
+
+
+def _unpack(change: Change, leaf: torch.Tensor, target: Device | None = None) -> torch.Tensor:
+    """The field's values, on the target where there is one; only what is small goes there."""
+    small = leaf[(0,) * leaf.ndim].clone() if change.how == "once" else leaf
+    small = target.send(small) if target is not None else small
+    whole = _whole(change, small, leaf.shape)
+    return target.adopt(whole) if target is not None else whole
+
+
+def _whole(change: Change, small: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    dtype = getattr(torch, change.dtype)
+    if change.how == "once":
+        return small.expand(shape).contiguous()
+    if change.how == "ids":
+        return torch.nn.functional.one_hot(small.long(), change.classes).to(dtype)
+    return small.to(dtype).div_(255) if change.how == "scaled" else small.to(dtype)

@@ -1,0 +1,183 @@
+"""Batches that carry less from the workers to the loop, and are whole again when the loop gets them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pipelines
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_worker import Worker
+from torch.utils.data import DataLoader
+
+from unstarve import errors, judge, simulate
+from unstarve.measure import lean
+from unstarve.measure.engine import Engine
+from unstarve.measure.experiment import Options
+from unstarve.measure.hook import installed
+from unstarve.measure.payload import audit
+from unstarve.payload import Change, changes
+from unstarve.report import Report
+
+BYTES = torch.randint(0, 256, (8, 3, 64, 64), generator=torch.Generator().manual_seed(1))
+
+
+def change(how: str, dtype: str, small: str, **facts: Any) -> Change:
+    return Change(path="batch['x']", how=how, dtype=dtype, small=small, saved_bytes=1, **facts)
+
+
+def sent(batch: Any, *planned: Change, is_checked: bool = True) -> Any:
+    """What the worker sends, after a way through pinning, which makes lists of tuples."""
+    return list(lean.packed(batch, lean.as_order(planned)["changes"], is_checked=is_checked))
+
+
+def size(value: Any) -> int:
+    return sum(item.untyped_storage().nbytes() for item in lean.values.tensors(value))
+
+
+@pytest.mark.parametrize(
+    ("planned", "field"),
+    [
+        (change("cast", "float32", "uint8"), BYTES.float()),
+        (change("scaled", "float32", "uint8"), BYTES.float() / 255),
+        (change("scaled", "float64", "uint8"), BYTES.double().div(255)),
+        (change("cast", "int64", "bool"), BYTES % 2),
+        (change("cast", "int64", "int16"), BYTES * 20),
+        (change("ids", "float32", "uint8", classes=100), torch.nn.functional.one_hot(torch.arange(64), 100).float()),
+        (change("once", "float32", "float32"), torch.full((8, 3, 64, 64), 2.5)),
+    ],
+    ids=lambda item: item.how if isinstance(item, Change) else "",
+)
+def test_a_batch_is_whole_again_on_arrival(planned: Change, field: torch.Tensor) -> None:
+    """Values, type and shape are the same, fewer bytes travel, and other fields are as they were."""
+    batch = {"x": field, "y": ["a", torch.arange(8)]}
+    travelling = sent(batch, planned)
+    assert size(travelling) < size(batch)
+    again = lean.unpacked(travelling)
+    assert again["x"].dtype == field.dtype
+    assert torch.equal(again["x"], field)
+    assert again["x"].is_contiguous()
+    assert torch.equal(again["y"][1], torch.arange(8))
+    assert batch["x"] is field
+
+
+def test_what_would_not_be_the_same_is_refused() -> None:
+    """Half a pixel, a value out of range, a field that is missing or carried twice: the batch goes as it is."""
+    whole = change("cast", "float32", "uint8")
+    for batch in ({"x": BYTES.float() + 0.5}, {"x": BYTES.float() * 2}, {"y": BYTES.float()}, {"x": BYTES}):
+        with pytest.raises(ValueError, match=r"batch|values"):
+            sent(batch, whole)
+    twice = BYTES.float()
+    with pytest.raises(ValueError, match="twice"):
+        sent({"x": twice, "y": twice}, whole)
+
+
+def test_a_field_that_is_not_read_need_not_have_the_same_values() -> None:
+    """It keeps its type and shape."""
+    again = lean.unpacked(sent({"x": BYTES.float()}, change("once", "float32", "float32", is_read=False)))
+    assert again["x"].shape == BYTES.shape
+    assert again["x"].dtype == torch.float32
+    again["x"] += 1  # and the loop may write into it
+
+
+@pytest.mark.parametrize("value", [None, (1, 2, 3), ["a", "b", "c"], torch.zeros(3), ("unstarve:packed", 1)])
+def test_other_things_go_through_as_they_are(value: Any) -> None:
+    """Only what was packed is unpacked."""
+    assert lean.unpacked(value) is value
+
+
+FIELDS = st.sampled_from(
+    [
+        BYTES.float(),
+        BYTES.float() / 255,
+        BYTES % 2,
+        (BYTES % 2).float(),
+        BYTES - 128,
+        torch.nn.functional.one_hot(BYTES[:, 0] % 50, 50).float(),
+        torch.full((8, 3, 64, 64), 3),
+        torch.rand(8, 3, 64, 64, generator=torch.Generator().manual_seed(2)),
+        BYTES.double() * 1.5,
+    ]
+)
+
+
+@given(st.lists(FIELDS, min_size=1, max_size=4))
+def test_what_the_audit_proposes_can_be_undone(fields: list[torch.Tensor]) -> None:
+    """For all changes that follow from the audit of a batch, the batch is the same after packing and unpacking."""
+    batch = [field.clone() for field in fields]
+    planned = changes(audit([batch, batch]), batch_size=8)
+    again = lean.unpacked(sent(batch, *planned)) if planned else batch
+    for before, after in zip(batch, again, strict=True):
+        assert before.dtype == after.dtype
+        assert torch.equal(before, after)
+
+
+def test_nothing_is_proposed_for_a_batch_that_is_lean() -> None:
+    """Bytes as bytes and floats that use their bits are left alone."""
+    batch = [BYTES.to(torch.uint8), torch.rand(8, 3, 64, 64), torch.arange(8)]
+    assert changes(audit([batch]), batch_size=8) == ()
+
+
+# --- Workers ----------------------------------------------------------------------------------------------------------
+
+
+class Floats(pipelines.Drawing):
+    """Images of bytes, sent as floats; from a certain sample on they are no bytes."""
+
+    def __init__(self, length: int = 4000, until: int = 1 << 30) -> None:
+        super().__init__(length)
+        self.until = until
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return (BYTES[index % 8] + (0.5 if index >= self.until else 0)).float()
+
+
+def test_a_worker_sends_less_and_gives_up_where_that_changes_values() -> None:
+    """The batch is whole on arrival; where unpacking would give something else, it goes as it is, with the reason."""
+    worker = Worker(Floats(until=8))
+    told = lean.as_order((Change(path="batch", how="cast", dtype="float32", small="uint8", saved_bytes=1),))
+    worker.order(**json.loads(json.dumps(told)))
+    raw = worker.raw()[1]
+    assert raw[0] == lean.PACKED
+    assert raw[1].dtype == torch.uint8
+    assert torch.equal(lean.unpacked(raw), BYTES.float())
+    made = worker.fetch()
+    assert "would change its values" in (made.telemetry.failure or "")
+    assert torch.equal(made.data, BYTES.float() + 0.5)
+
+
+# --- In the loop ------------------------------------------------------------------------------------------------------
+
+
+def diagnosed(bandwidth: float) -> tuple[Engine, Report]:
+    """A loop that copies batches of 0.4 MB to a device with so many bytes per second, and computes for 2 ms."""
+    engine = Engine(Options(budget_s=30))
+    accelerator = simulate.SimulatedAccelerator(bandwidth_bytes_per_s=bandwidth, depth=2)
+    with simulate.use(accelerator), installed(engine), pytest.raises(errors.Finished):
+        for _ in range(50):
+            for batch in DataLoader(Floats(), batch_size=8, num_workers=2):
+                accelerator.to_device(batch, non_blocking=True)
+                accelerator.launch(0.002)
+    return engine, judge.judge(engine.recording())
+
+
+@pytest.mark.live
+def test_a_leaner_batch_is_advised_where_the_copy_holds_the_loop_back() -> None:
+    """Planted: bytes as floats over a slow link; the trial converts on the device and gains what the copy is shorter."""
+    engine, report = diagnosed(6e6)
+    assert any(rung.changes for rung in engine.recording().rungs)
+    remedy = next(item for item in report.remedies if item.id == "lean-batch")
+    assert remedy.measured_gain is not None
+    assert remedy.measured_gain.low > 1
+    assert "uint8 instead of float32" in remedy.advice
+    assert "on the device" in remedy.advice
+
+
+@pytest.mark.live
+def test_a_leaner_batch_is_not_advised_where_moving_costs_nothing() -> None:
+    """Planted: the same batch over a link that is never the limit, into a step that is."""
+    _, report = diagnosed(1e12)
+    assert not any(item.id == "lean-batch" for item in report.remedies)
