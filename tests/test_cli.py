@@ -69,6 +69,19 @@ def test_a_script_with_its_dataset_in_main_is_diagnosed(tmp_path: Path, method: 
     assert json.loads(shown.stdout)["verdict"]["sentence"] == report["verdict"]["sentence"]
 
 
+def test_a_script_may_choose_how_processes_start_after_its_first_loop(tmp_path: Path) -> None:
+    """Looking at a loader without workers does not settle the start method, as without us."""
+    body = """
+        if __name__ == "__main__":
+            for batch in DataLoader(Slow(0, length=16), batch_size=8):
+                pass
+            torch.multiprocessing.set_start_method("spawn")
+            print("chosen")
+    """
+    done = unstarve("watch", write(tmp_path, body), cwd=tmp_path)
+    assert "chosen" in done.stdout, done.stderr
+
+
 def test_the_gate_fails_a_starved_loop(tmp_path: Path) -> None:
     """`--fail-above` exits with 1 when input costs more, and says how much."""
     script = write(tmp_path, LOOP.format(options=""))

@@ -212,6 +212,25 @@ def test_of_several_trials_the_best_is_advised() -> None:
     assert found["out-of-order"] == "DataLoader(..., in_order=False)"
 
 
+@pytest.mark.parametrize(
+    ("torch", "patch"),
+    [
+        ("2.4.1+cu121", "DataLoader(..., prefetch_factor=4)"),
+        ("2.6.0", "DataLoader(..., in_order=False, prefetch_factor=4)"),
+        ("2.10.0a0+git1", "DataLoader(..., in_order=False, prefetch_factor=4)"),
+        (None, "DataLoader(..., in_order=False, prefetch_factor=4)"),
+    ],
+)
+def test_arguments_that_this_torch_lacks_are_not_advised(torch: str | None, patch: str) -> None:
+    """`in_order`, which came with torch 2.6, is no remedy for a slow batch that holds up the others in an older one."""
+    recording = tried(2, {}, environment={"torch": torch} if torch else {})
+    fetches = (*(MS,) * 14, 100 * MS, 100 * MS)
+    blocks = tuple(dataclasses.replace(block, fetches_ns=fetches) for block in recording.blocks)
+    report = judge(dataclasses.replace(recording, blocks=blocks))
+    assert "scheduling" in kinds(report)
+    assert patch in [remedy.patch for remedy in report.remedies if remedy.about == "scheduling"]
+
+
 @pytest.mark.parametrize("period", [78, 90])
 def test_settings_that_gained_little_are_no_remedy(period: float) -> None:
     """Under five percent, or a loss, nothing is advised."""

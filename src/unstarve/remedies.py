@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -367,6 +368,15 @@ def _scheduling(recording: Recording, report: Report, culprit: Culprit) -> Remed
     if "shards" in culprit.name:
         advice = "Give every worker at least one shard: split by get_worker_info(), into as many shards as workers."
         return Remedy(id="even-shards", advice=advice, predicted_gain=culprit.gain, about=culprit.stage)
+    if not _has_in_order(recording):
+        return Remedy(
+            id="order-ahead",
+            advice="Order more batches ahead, so that a slow one is started earlier; torch 2.6 and later can also hand "
+            "out ready batches before it (in_order=False).",
+            patch="DataLoader(..., prefetch_factor=4)",
+            predicted_gain=culprit.gain,
+            about=culprit.stage,
+        )
     return Remedy(
         id="out-of-order",
         advice="Let ready batches overtake a slow one, or order more batches ahead so that it is started earlier.",
@@ -374,6 +384,12 @@ def _scheduling(recording: Recording, report: Report, culprit: Culprit) -> Remed
         predicted_gain=culprit.gain,
         about=culprit.stage,
     )
+
+
+def _has_in_order(recording: Recording) -> bool:
+    """Whether the torch that ran knows the argument `in_order`; it is taken to be recent where its version is unknown."""
+    version = re.match(r"(\d+)\.(\d+)", str(recording.environment.get("torch", "")))
+    return version is None or (int(version[1]), int(version[2])) >= (2, 6)
 
 
 def _fewer_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unstarve import estimate
+from unstarve import estimate, syntax
 from unstarve.judge import start_cost_s
 from unstarve.recording import Recording, Settings
 from unstarve.report import Caveat, Estimate
@@ -257,7 +257,7 @@ def _call_at(lines: Sequence[str], number: int) -> ast.Call | None:
     """The one call around the line that makes a loader, judged by its name or by arguments that only loaders take; None
     where there is none, or several that are equally likely."""
     try:
-        tree = ast.parse("".join(lines))
+        tree = syntax.parsed("".join(lines))
     except SyntaxError:
         return None
     calls = [

@@ -455,7 +455,7 @@ def test_copies_are_freed_as_without_it() -> None:
 
 
 def test_compiled_code_is_watched_and_not_compiled_again() -> None:
-    """A compiled step is seen, and the watch costs no compilation."""
+    """A compiled step is seen, and the watch costs no compilation; it steps aside where it would, before torch 2.6."""
     graphs = []
 
     def backend(graph: Any, examples: Any) -> Any:
@@ -466,6 +466,6 @@ def test_compiled_code_is_watched_and_not_compiled_again() -> None:
     step = torch.compile(lambda batch: batch[0].sin().sum(), backend=backend)
     batch = [torch.rand(3), torch.rand(3)]
     step(batch)
-    assert used(batch, step) == {"batch[0]"}
+    assert used(batch, step) == ({"batch[0]"} if hasattr(torch.compiler, "set_stance") else None)
     step(batch)
     assert len(graphs) == 1

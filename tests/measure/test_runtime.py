@@ -575,6 +575,17 @@ def test_calls_lead_where_python_would_go() -> None:
     assert resolve(shift, (1,)) is None
 
 
+def test_hooks_on_all_modules_are_heeded() -> None:
+    """A module is not entered past hooks that torch calls for every module, and is without them in every torch."""
+    module = torch.nn.Identity()
+    assert resolve(module, (1,)) == (torch.nn.Identity.forward, (module, 1))
+    for name in ("forward", "forward_pre", "full_backward", "full_backward_pre"):
+        handle = getattr(torch.nn.modules.module, f"register_module_{name}_hook")(lambda *_: None)
+        assert resolve(module, (1,)) is None
+        handle.remove()
+    assert resolve(module, (1,)) is not None
+
+
 def test_keywords_of_any_name_pass() -> None:
     """A user's keyword may have the name of one of ours."""
     body = "n = dict(callee=h(1), self=h(2), arguments=h(3))\n        return n['callee'], n['self'], t"

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import linecache
 import types
+import warnings
 from typing import Any
 
 import pytest
@@ -385,6 +386,17 @@ def test_type_parameters() -> None:
     assert watch(kind.f, kind(), -2, 1) == 2
 
 
+def test_what_python_warned_of_is_not_said_again() -> None:
+    """A source that Python warned of when it was loaded is taken apart, and run in variants, without a word."""
+    source = 'def f(x):\n    y = abs(x)\n    assert (y, "always true")\n    return "\\d", y is 3\n'
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        function = defined(source)
+        warnings.simplefilter("error")
+        assert watch(function, -2) == ("\\d", False)
+        assert resume(function, (0,), None, y=5) == ("\\d", False)
+
+
 # --- Cuts -------------------------------------------------------------------------------------------------------------
 
 
@@ -397,6 +409,25 @@ def test_resuming_loads_only_what_is_needed() -> None:
     function = defined("def f(a, b):\n    c = a + 1\n    d = b\n    b = c\n    return b\n")
     assert split.live_after(split.split(function), (0,)) == ("b", "c")
     assert split.live_after(split.split(function), (1,)) == ("c",)
+
+
+def test_variables_of_comprehensions_are_not_carried() -> None:
+    """A comprehension's variable that is called as a global function is does not hide it behind the cut."""
+    for source in (
+        "def f(xs):\n    y = abs(xs)\n    a = [repr for repr in xs]\n    return repr(y)\n",
+        "def f(xs):\n    y = abs(xs)\n    a = [abs(repr) for repr in xs]\n    return repr(y)\n",
+        "def f(xs):\n    y = abs(xs)\n    a = [lambda: repr for repr in xs]\n    return repr(y)\n",
+        "def f(xs):\n    y = abs(xs)\n    a = {repr: 1 for repr in xs}\n    return repr(y)\n",
+    ):
+        function = defined(source)
+        assert split.live_after(split.split(function), (0,)) == ("xs", "y")
+        assert resume(function, (0,), None, xs=[1], y=3) == "3"
+
+
+def test_variables_that_a_comprehension_shares_by_name_are_carried() -> None:
+    """A local, an argument and a name bound by `:=` stay locals where a comprehension uses the same name."""
+    source = "def f(x, y):\n    z = abs(x)\n    a = [x for x in (1, 2)], [y for y in (1, 2)], [(w := z) for z in (1, 2)]\n    b = abs(w)\n    return x, y, z, w\n"
+    assert split.live_after(split.split(defined(source)), (1,)) == ("w", "x", "y", "z")
 
 
 def test_a_bare_annotation_sets_nothing() -> None:

@@ -21,7 +21,7 @@ def describe_loader(loader: Any, number: int, length: int | None, made: str | No
         return Loader(number=number, name=type(loader).__name__, kind="other", source=source)
     dataset = loader.dataset
     context = loader.multiprocessing_context
-    method = context.get_start_method() if context is not None else torch.multiprocessing.get_start_method()
+    method = context.get_start_method() if context is not None else _start_method()
     sampler, sampler_source = _describe_sampler(loader)
     return Loader(
         number=number,
@@ -39,6 +39,11 @@ def describe_loader(loader: Any, number: int, length: int | None, made: str | No
         sampler_source=sampler_source,
         kind="iterable" if isinstance(dataset, IterableDataset) else "map",
     )
+
+
+def _start_method() -> str:
+    """How processes would start, without settling it: the script may still choose. The default differs by version."""
+    return torch.multiprocessing.get_start_method(allow_none=True) or torch.multiprocessing.get_all_start_methods()[0]
 
 
 def _describe_sampler(loader: Any) -> tuple[str | None, str | None]:

@@ -53,7 +53,7 @@ def _real_device() -> tuple[str, Callable[[], None]] | None:
     if mps is not None and torch.backends.mps.is_available() and mps.current_allocated_memory() > 0:
         return "mps", mps.synchronize
     xpu = getattr(torch, "xpu", None)
-    if xpu is not None and xpu.is_available() and xpu.memory_allocated() > 0:
+    if xpu is not None and xpu.is_available() and hasattr(xpu, "memory_allocated") and xpu.memory_allocated() > 0:
         return f"xpu:{xpu.current_device()}", xpu.synchronize
     return None
 

@@ -29,7 +29,9 @@ def installed(engine: Engine) -> Iterator[None]:
     hooks.put_on(DataLoader)
     for kind in _below(DataLoader):
         hooks.put_on_subclass(kind)
-    DataLoader.__init_subclass__ = classmethod(hooks.subclassed)  # type: ignore[method-assign, assignment]
+    # a function, since Python 3.10 does not hand the class on to a bound method
+    subclassed = classmethod(lambda kind, **keywords: hooks.subclassed(kind, **keywords))
+    DataLoader.__init_subclass__ = subclassed  # type: ignore[method-assign, assignment]
     for name, kind_name in OTHER_LOADERS.items():
         if name in sys.modules:
             hooks.put_on(getattr(sys.modules[name], kind_name))

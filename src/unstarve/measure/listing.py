@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from unstarve import syntax
 from unstarve.recording import Reordering
 
 
@@ -26,7 +27,7 @@ def with_source(found: Reordering, files: Sequence[str]) -> Reordering:
 def _listings(filename: str, names: Sequence[str]) -> list[list[ast.expr]]:
     """The items of each list, tuple or call in the file whose items have these names."""
     try:
-        tree = ast.parse("".join(linecache.getlines(filename)))
+        tree = syntax.parsed("".join(linecache.getlines(filename)))
     except (SyntaxError, ValueError):
         return []
     found = []

@@ -354,7 +354,7 @@ class UseWatch:
             for path, leaf in values.named_leaves(batch, "batch"):
                 if _is_plain(leaf):
                     self._follow(leaf, {path})
-            self._is_sound = bool(self._paths) and _is_free_of_modes()
+            self._is_sound = bool(self._paths) and _is_free_of_modes() and not _would_recompile()
         except Exception:  # a batch of a kind never met must not end the user's loop
             self._is_sound = False
         if self._is_sound:
@@ -442,6 +442,14 @@ def _is_free_of_modes() -> bool:
     """
     functions = torch.overrides._get_current_function_mode_stack()
     return not dispatching._get_current_dispatch_mode_stack() and all(isinstance(m, DeviceContext) for m in functions)
+
+
+def _would_recompile() -> bool:
+    """Whether code that was compiled would be compiled once more for each watch, as before torch 2.6 (seen in 2.4)."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    is_old = not hasattr(torch.compiler, "set_stance")
+    backends = getattr(frames, "cached_backends", {})  # None among them is code that shall not be compiled
+    return is_old and any(callable(backend) for backend in backends.values())
 
 
 def _take_out(operations: _Operations, functions: _Functions) -> bool:

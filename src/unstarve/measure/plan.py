@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unstarve import syntax
 from unstarve.measure.listing import with_source
 from unstarve.measure.runtime import Cost, is_library
 from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address
@@ -352,7 +353,7 @@ def _where_built(name: str, files: Sequence[str]) -> str | None:
     for filename in files:
         source = "".join(linecache.getlines(filename))
         try:
-            tree = ast.parse(source)
+            tree = syntax.parsed(source)
         except SyntaxError:
             continue
         for node in ast.walk(tree):

@@ -58,7 +58,8 @@ def _resolve_special(name: str, owner: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _resolve_module(module: torch.nn.Module, arguments: tuple[Any, ...]) -> Any:
-    has_hooks = any(getattr(module, name, True) for name in _HOOKS) or torch.nn.modules.module._has_any_global_hook()
+    has_hooks = any(getattr(module, name, True) for name in _HOOKS)
+    has_hooks = has_hooks or any(getattr(torch.nn.modules.module, name, True) for name in _GLOBAL_HOOKS)
     is_plain = "forward" not in vars(module) and getattr(module, "_compiled_call_impl", None) is None
     forward = getattr(type(module), "forward", None)
     if has_hooks or not is_plain or not isinstance(forward, types.FunctionType):
@@ -67,6 +68,7 @@ def _resolve_module(module: torch.nn.Module, arguments: tuple[Any, ...]) -> Any:
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
 
 
 def is_library(filename: str) -> bool:

@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from unstarve import syntax
+
 Address = tuple[int, ...]
 """Path to a unit: unit numbers, iterations of unrolled loops, and again unit numbers inside the functions called."""
 
@@ -248,7 +250,7 @@ def _parse(filename: str) -> tuple[ast.Module, str]:
     if not source:
         raise Unsplittable("its source is not available")
     try:
-        return ast.parse(source), source
+        return syntax.parsed(source), source
     except SyntaxError as error:
         raise Unsplittable(f"its source cannot be parsed ({error})") from None
 
@@ -263,7 +265,7 @@ def _check_same(code: types.CodeType, source: str) -> None:
 @functools.lru_cache(maxsize=64)
 def _compiled(filename: str, source: str, flags: int) -> dict[tuple[str, int], list[types.CodeType]]:
     found: dict[tuple[str, int], list[types.CodeType]] = {}
-    waiting = [compile(source, filename, "exec", flags=flags, dont_inherit=True)]
+    waiting = [syntax.compiled(source, filename, flags)]
     while waiting:
         code = waiting.pop()
         found.setdefault((code.co_name, code.co_firstlineno), []).append(code)
@@ -376,6 +378,8 @@ class _Normaliser:
         self._is_in_loop = False
 
     def function(self, node: ast.FunctionDef) -> None:
+        node._hidden = _comprehension_names(node)  # type: ignore[attr-defined]
+        self._local -= node._hidden  # type: ignore[attr-defined]
         node.decorator_list = []
         node.returns = None
         node.type_comment = None
@@ -563,7 +567,10 @@ def _target_names(target: ast.expr) -> list[str]:
     return [item.id for item in ast.walk(target) if isinstance(item, ast.Name)]
 
 
-_BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match)
+_BLOCKS = (
+    ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match,
+    *([ast.TryStar] if hasattr(ast, "TryStar") else []),
+)  # fmt: skip
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _OPAQUE = (ast.Lambda, *_COMPREHENSIONS, ast.JoinedStr, *([ast.TemplateStr] if hasattr(ast, "TemplateStr") else []))
 
@@ -804,6 +811,13 @@ def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
         yield from _walk_scope(child)
 
 
+def _comprehension_names(definition: ast.FunctionDef) -> set[str]:
+    """Names that only comprehensions bind: from Python 3.12 on they are among the function's variables all the same."""
+    nodes = [node for node in ast.walk(definition) if isinstance(node, ast.comprehension)]
+    bound = {name for node in nodes for name in _target_names(node.target)}
+    return bound - _stored_names(definition.body) - {argument.arg for argument in _arguments(definition)}
+
+
 def _loaded_names(statements: Iterable[ast.AST]) -> set[str]:
     """Names read anywhere in the statements, nested functions included."""
     found = set()
@@ -845,7 +859,7 @@ def _live_through(node: ast.stmt, after: set[str], captured: set[str]) -> set[st
     if isinstance(node, ast.Try):  # an exception may leave the body anywhere, so that it sets nothing for certain
         after = after | _loaded_names([*node.handlers, *node.orelse, *node.finalbody])
         return after | _live_before(node.body, after, captured)
-    return after | (_loaded_names([node]) - {name for name in _stored_names([node]) if _is_temporary(name)})
+    return after | (_loaded_names([node]) - {name for name in _stored_names([node]) if _is_own_local(name)})
 
 
 def _targets(node: ast.expr) -> Iterator[ast.expr]:
@@ -1022,7 +1036,7 @@ class _Resumer:
         if "super" in _loaded_names(body) and node.args.args:
             read.add(node.args.args[0].arg)
         code = self._parts.function.__code__
-        local = {*code.co_varnames, *code.co_cellvars}
+        local = {*code.co_varnames, *code.co_cellvars} - self._parts.node._hidden  # type: ignore[attr-defined]
         return tuple(sorted(name for name in read if name in local or _is_own_local(name)))
 
     def attributes(self) -> frozenset[str]:
@@ -1186,7 +1200,7 @@ class _Switcher:
     def __init__(self, definition: ast.FunctionDef, code: types.CodeType) -> None:
         self._node = definition
         self._captured = _captured_names(definition)
-        self._local = {*code.co_varnames, *code.co_cellvars}
+        self._local = {*code.co_varnames, *code.co_cellvars} - definition._hidden  # type: ignore[attr-defined]
         self._first = code.co_varnames[: min(1, code.co_argcount)]
         self._steps: list[Step] = []
         self._left: set[int] = set()
@@ -1589,7 +1603,7 @@ def _compiled_definition(original: types.CodeType, definition: ast.FunctionDef, 
     outer.body = [*own_name, *cells, definition]  # type: ignore[attr-defined]
     ast.copy_location(outer, definition)
     module = ast.fix_missing_locations(ast.Module([outer], []))
-    compiled = compile(module, filename, "exec", flags=original.co_flags & _FUTURES, dont_inherit=True)
+    compiled = syntax.compiled(module, filename, original.co_flags & _FUTURES)
     return _nested(_nested(compiled, "_unstarve_outer"), definition.name)
 
 
