@@ -348,6 +348,26 @@ def test_a_loop_that_only_drops_is_measured_all_the_same_after_a_third_of_its_ep
     assert begun == [34]
 
 
+def test_a_starved_loop_that_only_launches_work_is_measured_before_long() -> None:
+    """Where each batch is waited for and handed on at once, ten seconds are enough, in the longest epoch too."""
+    clock, begun = Clock(), []
+
+    class Waiting(Signed):
+        def __getitem__(self, index: int):
+            clock.work(100)
+            return super().__getitem__(index)
+
+    def program(bench: Bench) -> Program:
+        begun.append(clock.now)
+        yield Give("loader")
+
+    engine = Engine(program=lambda bench, options: program(bench), clock_ns=clock)
+    with installed(engine), pytest.raises(errors.Finished):
+        for _ in DataLoader(Waiting(4000), batch_size=1):
+            clock.work(0.1)
+    assert 10e9 < begun[0] < 11e9
+
+
 def test_each_epoch_counts_its_own() -> None:
     """The counts begin anew with every iterator."""
     clock = Clock()

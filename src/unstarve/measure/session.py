@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DROP_PATIENCE_NS = 3_000_000_000
 """A loop that has only dropped batches for so long is taken as it is, where the length of an epoch is not known."""
 
+LONGEST_DROP_NS = 10_000_000_000
+"""The same, however long an epoch is: a starved loop that only launches work on a device looks like one that drops."""
+
 SOME = 3
 """A loop that uses more than one batch in so many does something with them."""
 
@@ -79,7 +82,9 @@ class Session:
         """Whether the loop has dropped nearly all batches for so long that it will not do anything else."""
         if SOME * self.used > self.total:
             return False
-        return self.dropped_ns > DROP_PATIENCE_NS if self.length is None else self.total > DROP_SHARE * self.length
+        if self.length is None:
+            return self.dropped_ns > DROP_PATIENCE_NS
+        return self.total > DROP_SHARE * self.length or self.dropped_ns > LONGEST_DROP_NS
 
     def sampler_ns(self) -> int:
         """Time that the sampler took before its first index in the present epoch."""
