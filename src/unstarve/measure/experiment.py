@@ -89,6 +89,9 @@ COLLECTING = 0.03
 _FIRST = (HOST.id, NONE.id, DEVICE.id)
 """Rungs that a verdict cannot do without; a loop that cannot take device batches fails only when there is one."""
 
+_REMEDIES = ("trial:lean-batch", "trial:reorder")
+"""Trials that convict nobody."""
+
 Probe = TypeVar("Probe", SyncWatch, DeviceProfile)
 
 Program = Generator["Give", "Step | None", None]
@@ -500,7 +503,7 @@ class Experiment:
             if number == 0:
                 yield from self._sample_body()
             self._refine(number)
-            if number == 0:
+            if number == 1:
                 yield from self._add_orders()
             if self._is_decided(number):
                 return
@@ -510,14 +513,16 @@ class Experiment:
 
         The budget may end in any round. What a verdict cannot do without comes first in the first round; in later ones
         what convicts (knock-outs, trials, and both ends of the ladder) comes before what only illustrates, which is left
-        out of every other round.
+        out of every other round. Remedies are tried like what convicts once there were two rounds of that.
         """
         names = list(self._rungs)
         self._random.shuffle(names)
         if number == 0:
             return sorted(names, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
         heavy = ("knockout:", "trial:")
+        remedies = () if number > 1 else _REMEDIES
         weighty = [name for name in names if name in (*_FIRST, BYTES.id) or name.startswith(heavy)]
+        weighty = [name for name in weighty if not name.startswith(remedies)]
         others = [name for name in names if name not in weighty]
         return weighty + (others if number % 2 or self._options.full else [])
 
