@@ -273,7 +273,7 @@ def test_batches_without_tensors_are_served_too(tmp_path: Path) -> None:
 
 
 def test_an_endless_stream_is_diagnosed(tmp_path: Path) -> None:
-    """An infinite iterable data set gives a verdict from the outer rungs."""
+    """In an infinite iterable data set the line that waits is found by serving it alone from cache."""
     body = """
         class Stream(IterableDataset):
             def __iter__(self):
@@ -288,7 +288,10 @@ def test_an_endless_stream_is_diagnosed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["verdict"]["bound"] == "input"
-    assert "outer-rungs-only" in {caveat["id"] for caveat in report["caveats"]}
+    waiting = next(c for c in report["verdict"]["culprits"] if c["kind"] != "workers")
+    assert waiting["text"] == "time.sleep(0.006)"
+    assert f"knockout:{waiting['stage']}" in {rung["id"] for rung in report["rungs"]}
+    assert "outer-rungs-only" not in {caveat["id"] for caveat in report["caveats"]}
 
 
 def test_simulating_the_step_needs_no_training_loop(tmp_path: Path) -> None:
