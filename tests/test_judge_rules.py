@@ -403,6 +403,54 @@ def test_where_no_removal_is_beyond_doubt_the_likeliest_is_named() -> None:
     assert report.verdict.culprits[0].gain.low <= 1 < report.verdict.culprits[0].gain.value
 
 
+def tried_with_doubt(period: float, jitter: float) -> Report:
+    """A loop in which one stage is worth a little for certain, and the threads of the workers were tried few times."""
+    recording = make_recording(
+        {**STARVED, "knockout:decode": 65, "trial:worker-threads": period},
+        stages=(make_stage("decode", 10, kind="decode"),),
+    )
+    noisy = make_blocks({"trial:worker-threads": period}, body_ms=20, jitter=jitter)
+    kept = tuple(block for block in recording.blocks if block.rung != "trial:worker-threads")
+    return judge(dataclasses.replace(recording, blocks=kept + noisy))
+
+
+def test_a_setting_that_gained_much_is_named_despite_doubt() -> None:
+    """Its interval may reach below one: what it gained on average is more than the stage, and trying it costs nothing."""
+    culprits = tried_with_doubt(52, jitter=0.7).verdict.culprits
+    assert (culprits[0].kind, culprits[0].stage) == ("cpu", "trial:worker-threads")
+    assert culprits[0].gain.low < 1.05
+
+
+@pytest.mark.parametrize(("period", "jitter"), [(70, 0.7), (79, 0.01)])
+def test_a_setting_that_gained_little_or_by_chance_is_not_named(period: float, jitter: float) -> None:
+    """With doubt a small gain is chance."""
+    assert [culprit.kind for culprit in tried_with_doubt(period, jitter).verdict.culprits] == ["decode"]
+
+
+def test_torchs_threads_go_first_where_they_are_more_than_the_cores() -> None:
+    """A trial of one thread that gained less than a stage still names the cause, if threads crowd the cores."""
+    periods = {**STARVED, "knockout:decode": 50, "trial:threads": 58}
+    stages = (make_stage("decode", 10, kind="decode"),)
+    for threads, first in ((32, "cpu"), (2, "decode")):
+        facts = {"environment": {"cores_available": 2.0, "torch_threads": threads}}
+        assert judge(make_recording(periods, stages=stages, **facts)).verdict.culprits[0].kind == first
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("chain = [ToTensor(), Mask(), Crop(64)]", "Make `Mask` cheaper"),
+        ("mask = convolve(seeds) > 0", "Make `mask = convolve(seeds) > 0` cheaper"),
+        ("", "Make `Mask` cheaper"),
+    ],
+)
+def test_what_to_make_cheaper_is_said_shortly(text: str, told: str) -> None:
+    """The stage's name where its line says more than that, else the statement that was found inside it."""
+    stage = dataclasses.replace(make_stage("mask", 10, kind="transform"), name="Mask", text=text)
+    report = judge(make_recording({**STARVED, "knockout:mask": 40}, stages=(stage,)))
+    assert any(told in remedy.advice for remedy in report.remedies)
+
+
 def test_a_rung_with_settings_is_no_rung_of_the_ladder() -> None:
     """Trials stand beside it, so that the bars of the ladder are those of what was cached."""
     report = judge(tried(0, {Settings(num_workers=6): 30}))

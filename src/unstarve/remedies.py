@@ -231,10 +231,11 @@ def _larger_files(recording: Recording, report: Report, culprit: Culprit) -> Rem
 def _cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.resource == "wait" or culprit.kind not in ("transform", "code", "decode", "read"):
         return None
+    is_named = not culprit.text or culprit.name in culprit.text  # the line may hold a whole chain
     return Remedy(
         id=f"cheaper:{culprit.stage}",
         advice=(
-            f"Make `{culprit.text or culprit.name}` cheaper: do less (work on the crop, not the whole), do it in a "
+            f"Make `{culprit.name if is_named else culprit.text}` cheaper: do less (work on the crop, not the whole), do it in a "
             "vectorised or compiled way, do it once and store the result if it is the same every epoch, or do it on the device."
         ),
         predicted_gain=culprit.gain,
