@@ -148,14 +148,24 @@ def test_copies_that_cost_little_are_not_blamed(looks: tuple[MemoryLook, ...], l
 def test_workers_that_never_stop_copying_are_blamed_in_the_steady_state() -> None:
     """Long after their start they still spend a third of their time on it; the gain is computed from that."""
     looks = [
-        look(count, 10 * count, system_s=0.03 * count, wall_s=0.09 * count, worker=worker)
+        look(count, 20 * count, system_s=0.03 * count, wall_s=0.09 * count, worker=worker)
         for worker in (0, 1)
         for count in (0, 1, 2, 4, 8, 16, 32)
     ]
     report = judge(forked(*looks, length=1000, periods=STARVED))
     (culprit,) = memory_culprits(report)
     assert culprit.gain.value == pytest.approx(1.5, rel=0.02)
-    assert "For each batch a worker copies 10 MiB" in culprit.evidence
+    assert "For each batch a worker copies 20 MiB" in culprit.evidence
+
+
+def test_kernel_time_of_other_calls_is_not_that_of_few_copies() -> None:
+    """Opening and reading files takes the kernel's time too: a copied page is not charged with more than it can cost."""
+    looks = [
+        look(count, 0.05 * count, system_s=0.03 * count, wall_s=0.09 * count, worker=worker)
+        for worker in (0, 1)
+        for count in (0, 1, 2, 4, 8, 16, 32)
+    ]
+    assert not memory_culprits(judge(forked(*looks, length=1000, periods=STARVED)))
 
 
 # --- Memory that runs short -------------------------------------------------------------------------------------------

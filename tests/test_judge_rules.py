@@ -515,7 +515,7 @@ def moving(text: str, share: float, *, cpu: float = 0.0, has_device: bool = Fals
         text=text,
         wall_fraction=0.0,
         cpu_fraction=0.0,
-        cpu_inclusive=cpu,
+        busy_inclusive=cpu,
         wall_inclusive=share,
     )
     return judge(make_recording({"none": 20.1, "host": 20.0}, body=(line,), has_device=has_device))
@@ -543,6 +543,9 @@ def test_a_copy_that_takes_all_waiting_may_gain_nothing_or_much() -> None:
         ("time.sleep(0.03)", 0.97, 0.0, False),
         ("device.launch(0.03)", 0.97, 0.0, False),
         ("total = stop(x)", 0.97, 0.0, False),
+        ("rows.to_csv(path)", 0.5, 0.0, False),
+        ("results.put(x)", 0.5, 0.0, False),
+        ("out = model(x.to(device))", 0.9, 0.8, False),
         ("x = device.copy(x)", 0.1, 0.0, False),
         ("x = x.to(torch.float64)", 0.5, 0.5, False),
         ("x = x.to(device)", 0.5, 0.0, True),

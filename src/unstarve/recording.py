@@ -287,6 +287,8 @@ class BodyLine:
     """Whether torch was computing for most of that time."""
     cpu_inclusive: float = 0.0
     """Share of the body's wall time in which the thread was on a core there or in what the line calls, torch aside."""
+    busy_inclusive: float = 0.0
+    """The same, torch included."""
     wall_inclusive: float = 0.0
     """Share of the body's wall time spent there or in what the line calls."""
     depth: int = 0

@@ -29,9 +29,9 @@ def change(how: str, dtype: str, small: str, **facts: Any) -> Change:
     return Change(path="batch['x']", how=how, dtype=dtype, small=small, saved_bytes=1, **facts)
 
 
-def sent(batch: Any, *planned: Change, is_checked: bool = True) -> Any:
+def sent(batch: Any, *planned: Change) -> Any:
     """What the worker sends, after a way through pinning, which makes lists of tuples."""
-    return list(lean.packed(batch, lean.as_order(planned)["changes"], is_checked=is_checked))
+    return list(lean.packed(batch, lean.as_order(planned)["changes"]))
 
 
 def size(value: Any) -> int:
@@ -73,14 +73,6 @@ def test_what_would_not_be_the_same_is_refused() -> None:
     twice = BYTES.float()
     with pytest.raises(ValueError, match="twice"):
         sent({"x": twice, "y": twice}, whole)
-
-
-def test_a_field_that_is_not_read_need_not_have_the_same_values() -> None:
-    """It keeps its type and shape."""
-    again = lean.unpacked(sent({"x": BYTES.float()}, change("once", "float32", "float32", is_read=False)))
-    assert again["x"].shape == BYTES.shape
-    assert again["x"].dtype == torch.float32
-    again["x"] += 1  # and the loop may write into it
 
 
 @pytest.mark.parametrize("value", [None, (1, 2, 3), ["a", "b", "c"], torch.zeros(3), ("unstarve:packed", 1)])

@@ -11,6 +11,7 @@ import mmap
 import os
 import pickle
 import random
+import resource
 import sys
 import sysconfig
 import tarfile
@@ -591,3 +592,20 @@ def test_a_loop_that_waits_for_its_storage_gets_the_rung_and_blames_the_reading(
     culprit = report.verdict.culprits[0]
     assert (culprit.kind, culprit.resource) == ("read", "wait")
     assert culprit.evidence.startswith("With the bytes of files in memory")
+
+
+def test_copies_leave_descriptors_to_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of more files than a quarter of what the process may open is refused, and none of them stays open."""
+    for number in range(12):
+        (tmp_path / f"{number}").write_bytes(b"x" * 5000)
+
+    class Many:
+        def __getitem__(self, index: int) -> int:
+            return sum(len((tmp_path / f"{number}").read_bytes()) for number in range(12))
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (40, 4096))
+    before = os.listdir("/proc/self/fd")
+    fetcher = _MapDatasetFetcher(Many(), True, list, False)
+    with pytest.raises(Unkept, match="more than 10"):
+        Reads(10**9).fetch(fetcher, [0, 1], [], by_sample=True)
+    assert os.listdir("/proc/self/fd") == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import random
+import textwrap
 import time
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from unstarve.measure import split
 from unstarve.measure.split import Unsplittable
-from unstarve.measure.stream import Serving, Stream, StreamObserver
+from unstarve.measure.stream import Serving, Stream, StreamObserver, is_sole
 
 _count = iter(range(100_000))
 
@@ -429,3 +430,249 @@ def test_random_state_is_left_alone() -> None:
     filled(stream, list(observer.costs), 10)
     assert random.getstate() == before
     assert time.get_clock_info("perf_counter").monotonic
+
+
+# --- What was once different from the plain loop ----------------------------------------------------------------------
+
+DIFFERENCES = {
+    "methods named like iter": """
+        class Tree:
+            def iter(self, tag): return [tag, tag]
+            def islice(self, a, b): return range(a, b)
+            def enumerate(self, x): return [x]
+        class Data:
+            def __iter__(self):
+                for e in Tree().iter("object"): yield e
+                for e in Tree().islice(0, 3): yield e
+                for e in Tree().enumerate("x"): yield e
+        """,
+    "a generator that the loop's body draws from too": """
+        class Data:
+            def numbers(self):
+                yield from range(20)
+            def __iter__(self):
+                it = self.numbers()
+                for a in it:
+                    b = next(it)
+                    yield a, b
+        """,
+    "a generator that goes on after a break": """
+        class Data:
+            def numbers(self):
+                yield from range(9)
+            def __iter__(self):
+                it = self.numbers()
+                for head in it:
+                    yield "head", head
+                    break
+                for rest in it:
+                    yield "rest", rest
+        """,
+    "a generator that is kept for the next epoch": """
+        import itertools
+        class Data:
+            it = None
+            def numbers(self):
+                yield from range(100)
+            def __iter__(self):
+                self.it = self.it or self.numbers()
+                for _ in range(3):
+                    for x in itertools.islice(self.it, 4): yield x
+        """,
+    "a parameter that several loops run over": """
+        class Data:
+            def numbers(self):
+                yield from range(6)
+            def thrice(self, it):
+                for _ in range(3):
+                    for x in it: yield x
+            def __iter__(self):
+                yield from self.thrice(self.numbers())
+        """,
+    "functions of one factory": """
+        def make(name):
+            def records():
+                for number in range(3): yield name, number
+            return records
+        records = make("a")
+        class Data:
+            def __init__(self): self.more = make("b")
+            def __iter__(self):
+                yield from records()
+                yield from self.more()
+        """,
+    "a picture that is verified before it is loaded": """
+        import io
+        from PIL import Image
+        def png():
+            file = io.BytesIO(); Image.new("RGB", (8, 8), (9, 8, 7)).save(file, "PNG"); file.seek(0); return file
+        class Data:
+            def __iter__(self):
+                for number in range(40):
+                    picture = Image.open(png())
+                    picture.verify()
+                    again = Image.open(png())
+                    again = again.convert("L")
+                    yield number, again.tobytes()
+        """,
+    "objects that cannot be looked at": """
+        class Touchy:
+            def __getattr__(self, name): raise RuntimeError(name)
+            @property
+            def __dict__(self): raise RuntimeError("no")
+        class Data:
+            def __iter__(self):
+                for number in range(40):
+                    thing = Touchy()
+                    pair = [thing, number]
+                    yield pair[1]
+        """,
+    "what dies at a break": """
+        log = []
+        class Data:
+            def numbers(self, *most):
+                try:
+                    for number in range(*most): yield number
+                finally:
+                    log.append("closed")
+            def __iter__(self):
+                for x in self.numbers(5):
+                    yield x
+                    if x == 2: break
+                yield tuple(log)
+                for x in self.numbers(3): yield x
+                else: log.append("else")
+                yield tuple(log)
+        """,
+    "a reader that connects anew": """
+        class Data:
+            def read(self):
+                for number in range(4): yield number
+                raise OSError("gone")
+            def __iter__(self):
+                for attempt in range(3):
+                    try:
+                        for x in self.read(): yield attempt, x
+                    except OSError:
+                        continue
+        """,
+}
+
+
+@pytest.mark.parametrize("mode", ["plain", "watched", "filled"])
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_streams_are_what_they_were(name: str, mode: str) -> None:
+    """Whatever a generator does with other generators, names and pictures, all its items are those of the plain loop."""
+    source = textwrap.dedent(DIFFERENCES[name])
+    expected = list(data_of(source))
+    assert len(expected) > 3
+    stream = streamed(data_of(source))
+    observer = {"plain": None, "watched": StreamObserver(), "filled": StreamObserver(limit=4)}[mode]
+    if observer is None:
+        assert list(stream) == expected
+        return
+    assert watched(stream, observer, len(expected)) == expected
+    with pytest.raises(StopIteration):
+        observer.watch(stream, stream.__next__, record=True)
+
+
+def test_an_iterator_that_is_kept_elsewhere_is_left_alone() -> None:
+    """What a data set returns and keeps may be used by its other methods; only a fresh one is exchanged."""
+
+    class Holder:
+        pass
+
+    data = data_of(CHAIN)
+    holder = Holder()
+    holder.dataset_iter = iter(data)  # type: ignore[attr-defined]
+    assert is_sole(holder)
+    kept = holder.dataset_iter  # type: ignore[attr-defined]
+    assert not is_sole(holder)
+    assert next(kept)["label"] == 0
+
+
+def test_turns_that_are_served_are_not_counted() -> None:
+    """`enumerate` and `islice` in the user's loop count what is drawn, so that sharding by number stays right."""
+    source = """
+import itertools
+class Data:
+    def __iter__(self):
+        for number, x in enumerate(itertools.islice(self.numbers(), 400)):
+            y = x * 1
+            yield number, y
+    def numbers(self):
+        for x in range(1000):
+            yield x
+"""
+    stream, first = streamed(data_of(source)), StreamObserver()
+    assert watched(stream, first, 4) == [(n, n) for n in range(4)]
+    fill = filled(stream, list(first.costs), 10)
+    served(stream, fill, address_of(first, "y = x * 1"), 7, resume=True)
+    assert next(stream) == (14, 14)
+
+
+def test_a_call_inside_a_call_is_knocked_out() -> None:
+    """What the outer call needs beside the served value is there."""
+    source = """
+class Data:
+    def __iter__(self):
+        for number in range(1000):
+            yield self.outer(self.inner(number))
+    def inner(self, x): return x + 1
+    def outer(self, x): return -x
+"""
+    stream, first = streamed(data_of(source)), StreamObserver()
+    watched(stream, first, 3)
+    fill = filled(stream, list(first.costs))
+    address = next(a for a, cost in first.costs.items() if cost.callee == "self.inner")
+    assert all(item < 0 for item in served(stream, fill, address, 8, resume=False))
+
+
+def test_giving_up_is_not_swallowed_for_ever() -> None:
+    """Where the user's code catches every exception and begins again, serving ends all the same, and so does the call."""
+    source = """
+class Data:
+    def __init__(self): self.seen = set()
+    def read(self):
+        for number in range(10**6):
+            x = number
+            if x in self.seen:
+                continue
+            self.seen.add(x)
+            yield x
+    def __iter__(self):
+        while True:
+            try:
+                for x in self.read():
+                    yield x
+            except Exception:
+                continue
+"""
+    stream, first = streamed(data_of(source)), StreamObserver()
+    watched(stream, first, 3)
+    fill = filled(stream, list(first.costs), 8)
+    with pytest.raises(Unsplittable, match="none comes through"):
+        served(stream, fill, address_of(first, "x = number"), 3, resume=True)
+    assert isinstance(next(stream), int)
+
+
+def test_a_shard_dies_when_the_next_is_loaded() -> None:
+    """The variant keeps no item and no iterable alive that the plain loop has let go."""
+    source = """
+import weakref
+class Shard(list): pass
+class Data:
+    def __init__(self): self.alive = weakref.WeakSet()
+    def load(self, number):
+        shard = Shard([number])
+        self.alive.add(shard)
+        return shard
+    def __iter__(self):
+        for number in range(10):
+            for row in self.load(number):
+                yield number, len(self.alive)
+"""
+    source = source.replace("class Shard(list): pass", "class Shard(list):\n    __hash__ = object.__hash__")
+    expected = list(data_of(source))
+    assert list(streamed(data_of(source))) == expected
+    assert max(count for _, count in expected) == 2 or max(count for _, count in expected) == 1

@@ -10,7 +10,7 @@ from dataclasses import replace
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, reach_of, share_of
 from unstarve.judge.memory import collected, copied_pages
-from unstarve.judge.reading import slowest_reader, told_apart
+from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
 from unstarve.judge.walltime import dropping_start, waiting_loader
 from unstarve.recording import BodyLine, Stage
 from unstarve.report import Culprit, Estimate, WallTime
@@ -38,7 +38,7 @@ Rule = Callable[[Evidence, WallTime], list[Culprit]]
 
 def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, ...]:
     if bound == "start":
-        return tuple(_dropped(evidence) or copied_pages(evidence, time) or _worker_start(evidence, time))
+        return tuple(_dropped(evidence) or copied_pages(evidence, time, at_start=True) or _worker_start(evidence, time))
     if bound == "step":
         found = collected(evidence, time) + _copy(evidence, time) + _own_copy(evidence)
         return tuple(found + _step_host(evidence, time))
@@ -79,9 +79,11 @@ def _is_promising(gain: Estimate) -> bool:
 
 
 def _uncertain(evidence: Evidence, found: Sequence[Culprit]) -> list[Culprit]:
-    """The stage whose removal gained most, where too few rounds were measured to be sure of any."""
-    tried = [culprit for culprit in found if culprit.gain.value >= WORTH]
-    return [max(tried, key=lambda culprit: culprit.gain.value * _precedence(evidence, culprit))] if tried else []
+    """What gained most, where too few rounds were measured to be sure of anything."""
+    least = 0.25 * math.log(max(1.0, headroom_of(evidence).value))
+    tried = [culprit for culprit in found if culprit.gain.value >= WORTH and math.log(culprit.gain.value) >= least]
+    weights = [culprit.gain.value * _precedence(evidence, culprit, is_certain=False) for culprit in tried]
+    return [tried[weights.index(max(weights))]] if tried else []
 
 
 def _is_notable(culprit: Culprit, first: Culprit) -> bool:
@@ -89,10 +91,12 @@ def _is_notable(culprit: Culprit, first: Culprit) -> bool:
     return math.log(culprit.gain.value) >= 0.25 * math.log(first.gain.value)
 
 
-def _precedence(evidence: Evidence, culprit: Culprit) -> float:
+def _precedence(evidence: Evidence, culprit: Culprit, *, is_certain: bool = True) -> float:
     """Settings cost nothing to change, so they go before a stage of about the same gain; and where workers idle or
     fight, a stage's gain is only a symptom. Of two stages that gain about the same, the one that fills the time goes
     first: the other only tips something."""
+    if culprit.gain.low <= 1.0 and is_certain:
+        return 1.0  # nothing that is merely promising goes before what was shown
     if culprit.kind == "scheduling":
         return 3.0
     is_crowded = evidence.recording.environment.get("torch_threads", 1) > max(1.0, evidence.cores)
@@ -138,7 +142,7 @@ def _read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
     bytes in memory."""
     gain = evidence.contrast("bytes", "none")
     stage = slowest_reader(evidence)
-    if gain is None or stage is None:
+    if gain is None or stage is None or gain.value <= 1 or waiting_share(evidence, stage) < 0.5 * (1 - 1 / gain.value):
         return []
     sentence = (
         f"With the bytes of files in memory, and all else run, the loop runs {gain.value:.2f} times as fast; of the stages "
@@ -276,7 +280,9 @@ def _copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]  # fmt: skip
 
 
-_MOVES = re.compile(r"(^|[._])(copy|to|cuda|cpu|put|upload|download|transfer|h2d|d2h)(_\w+)?$", re.IGNORECASE)
+_MOVES = re.compile(
+    r"(^|[._])((copy|upload|transfer)(_\w+)?|to|cuda|cpu|to_device|device_put|put_batch|h2d|d2h)$", re.IGNORECASE
+)
 """Names of calls that move batches between the host and a device."""
 
 WAITING_SHARE = 0.15
@@ -289,7 +295,7 @@ def _own_copy(evidence: Evidence) -> list[Culprit]:
     if evidence.recording.has_device:
         return []
     lines = [line for line in evidence.recording.body if line.wall_inclusive >= WAITING_SHARE and _moves_data(line)]
-    waiting = [line for line in lines if line.cpu_inclusive < 0.2 * line.wall_inclusive]
+    waiting = [line for line in lines if line.busy_inclusive < 0.2 * line.wall_inclusive]
     if not waiting:
         return []
     line = min(waiting, key=lambda line: (line.depth, -line.wall_inclusive))

@@ -20,6 +20,10 @@ COLLECTOR_OFF = "trial:collector"
 WARM = 8
 """Batches after which a worker's copying is no longer that of its start."""
 
+MOST_NS_A_PAGE = 6_000
+"""What copying a page is taken to cost at most (3 to 5 us where it was measured): where faults are few, other system
+calls took the kernel's time."""
+
 OF_START = 0.4
 """Share of what starts cost that copied pages must explain to be blamed for it."""
 
@@ -79,7 +83,7 @@ def _copies(looks: Sequence[MemoryLook], page_bytes: int) -> Iterator[_Copied]:
         most = (after.minor_faults - before.minor_faults) * page_bytes
         rise, fall = after.private_bytes - before.private_bytes, before.shared_bytes - after.shared_bytes
         size = max(0, min(rise, fall, most))
-        spent = (after.system_ns - before.system_ns) * size / max(1, most)
+        spent = min((after.system_ns - before.system_ns) * size / max(1, most), size / page_bytes * MOST_NS_A_PAGE)
         # kernel time is waited for like all CPU time, where there are too few cores
         spent *= 1 + (after.delay_ns - before.delay_ns) / max(1, after.cpu_ns - before.cpu_ns)
         spent = min(spent, after.wall_ns - before.wall_ns)
@@ -97,13 +101,15 @@ def _by_worker(evidence: Evidence) -> list[list[_Copied]]:
     return [list(_copies(looks, evidence.recording.page_bytes)) for looks in workers.values()]
 
 
-def copied_pages(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def copied_pages(evidence: Evidence, time: WallTime, *, at_start: bool = False) -> list[Culprit]:
     """Pages of the script's own process that forked workers copy because they write into them; reading a Python object
     does, since its count of references changes."""
     workers = [copies for copies in _by_worker(evidence) if copies]
     if not workers or evidence.loader.start_method == "spawn":
         return []
-    found = _copied_at_start(evidence, time, workers) or _copied_all_along(evidence, workers)
+    found = _copied_at_start(evidence, time, workers)
+    if found is None and not at_start:
+        found = _copied_all_along(evidence, workers)
     if found is None:
         return []
     gain, sentence = found

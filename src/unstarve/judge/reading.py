@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from unstarve.judge.evidence import Evidence
+from unstarve import estimate
+from unstarve.judge.evidence import Evidence, share_of
 from unstarve.recording import Stage
 from unstarve.report import Estimate
 
@@ -67,6 +68,11 @@ def slowest_reader(evidence: Evidence) -> Stage | None:
 def _readers(evidence: Evidence) -> list[Stage]:
     """Stages that read, by the kernel's count or, for mapped files and sockets, by their kind."""
     return [leaf for leaf in _leaves(evidence) if leaf.read_calls or leaf.kind == "read"]
+
+
+def waiting_share(evidence: Evidence, stage: Stage) -> float:
+    """Share of the workers' time that the stage spends waiting."""
+    return share_of(evidence, stage) * _waited_ns(stage) / max(1.0, estimate.mean(stage.wall_ns))
 
 
 def _waited_ns(stage: Stage) -> float:

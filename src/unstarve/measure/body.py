@@ -51,6 +51,7 @@ class BodySampler:
         self._torch_ns: dict[Place, int] = defaultdict(int)
         self._inclusive_ns: dict[Place, int] = defaultdict(int)
         self._inclusive_wall_ns: dict[Place, int] = defaultdict(int)
+        self._inclusive_busy_ns: dict[Place, int] = defaultdict(int)
         self._depth: dict[Place, int] = {}
 
     def start(self) -> None:
@@ -77,6 +78,7 @@ class BodySampler:
         self._cpu_ns[way[-1]] += cpu_ns
         for place in way:
             self._inclusive_wall_ns[place] += wall_ns
+            self._inclusive_busy_ns[place] += cpu_ns
         if _is_in_torch(frame):
             self._torch_ns[way[-1]] += cpu_ns
             return
@@ -122,6 +124,7 @@ class BodySampler:
             cpu_fraction=min(1.0, self._cpu_ns[place] / total),
             is_torch=self._torch_ns[place] > 0.5 * self._cpu_ns[place] > 0,
             cpu_inclusive=min(1.0, self._inclusive_ns[place] / total),
+            busy_inclusive=min(1.0, self._inclusive_busy_ns[place] / total),
             wall_inclusive=min(1.0, self._inclusive_wall_ns[place] / total),
             depth=self._depth.get(place, 0),
         )

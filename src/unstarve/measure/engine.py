@@ -515,7 +515,8 @@ class Engine:
     def _pull_plain(self, session: Session) -> Any:
         while True:
             batch, telemetry = self._pull(session)
-            if isinstance(batch, Token) or (telemetry is not None and telemetry.generation != self._last_generation):
+            is_stale = telemetry is not None and telemetry.generation != self._last_generation
+            if isinstance(batch, Token) or (is_stale and session is self.target):
                 continue
             return batch
 

@@ -1,7 +1,7 @@
 """A batch that carries less from a worker to the loop, where it is made again what it was.
 
-What is sent less of says `payload.changes`. The worker packs the collated batch, and compares the first ones with what
-comes out of unpacking; the loop's side unpacks on the device where the loop uses one, and the script's own copy to it
+What is sent less of says `payload.changes`. The worker packs the collated batch, and compares it with what comes out of
+unpacking, since a later batch may hold what the audited ones did not; the loop's side unpacks on the device where the loop uses one, and the script's own copy to it
 then has nothing left to do.
 """
 
@@ -29,16 +29,15 @@ def as_order(changes: tuple[Change, ...]) -> dict[str, Any]:
     return {"mode": "lean", "changes": [dataclasses.asdict(change) for change in changes]}
 
 
-def packed(batch: Any, told: list[dict[str, Any]], *, is_checked: bool) -> Any:
+def packed(batch: Any, told: list[dict[str, Any]]) -> Any:
     """What to send instead of the batch.
 
     Args:
         batch: as it was collated; it is left as it is.
         told: the changes, as the order has them.
-        is_checked: whether to make sure that unpacking gives the same values again.
 
     Raises:
-        ValueError: it would not, or a field is not there.
+        ValueError: unpacking would not give the same values again, or a field is not there.
     """
     changes = {item["path"]: Change(**item) for item in told}
     paths = list(values.named_leaves(batch, "batch"))
@@ -46,10 +45,9 @@ def packed(batch: Any, told: list[dict[str, Any]], *, is_checked: bool) -> Any:
     found = {id(leaf): changes[path] for path, leaf in paths if path in changes and uses[id(leaf)] == 1}
     if len(found) != len(changes):
         raise ValueError("the batch lacks a field that is to be sent as less, or carries it twice")
-    if is_checked:
-        for path, leaf in paths:
-            if path in changes and changes[path].is_read:
-                _check(changes[path], leaf)
+    for path, leaf in paths:
+        if path in changes:
+            _check(changes[path], leaf)
     return PACKED, _replaced(batch, found, _pack), json.dumps(told)
 
 

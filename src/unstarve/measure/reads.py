@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import resource
 import shutil
 import stat
 import sys
@@ -39,6 +40,9 @@ LEAST_SAMPLES = 4
 
 PATIENCE_NS = 3_000_000_000
 """No more samples are made for their files after this long."""
+
+OF_DESCRIPTORS = 4
+"""Copies take at most one in so many of the descriptors that the process may have: the script needs its own."""
 
 READ_AGAIN_BYTES = 4 * PAGE_BYTES
 """What a reader with a buffer may read over again of a small file, such as the directory of an archive."""
@@ -149,6 +153,10 @@ class Reads:
             self._refusal = str(error)
             self.close()
             raise
+        except Exception as error:  # the user's, or a full memory; half a set of files would serve wrong bytes
+            self._refusal = f"keeping or reading them failed ({type(error).__name__}: {error})"
+            self.close()
+            raise
 
     # Serving -------------------------------------------------------------------------------------
 
@@ -257,19 +265,23 @@ class Reads:
     def _keep(self, groups: Sequence[tuple[Any, list[_Opened]]]) -> None:
         """Copy the files of as many samples as fit into the memory for them."""
         left = self._limit_bytes
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // OF_DESCRIPTORS
         openings = 0
         for item, group in groups:
             new = {each.key: each for each in group if each.key not in self._descriptors}
             left -= sum(each.size for each in new.values())
-            if left < 0:
+            if left < 0 or len(self._descriptors) + len(new) > most:
                 break
             for each in new.values():
-                self._descriptors[each.key] = descriptor = os.memfd_create("unstarve", os.MFD_CLOEXEC)
+                descriptor = os.memfd_create("unstarve", os.MFD_CLOEXEC)
+                self._descriptors[each.key] = descriptor
                 each.copy(descriptor)
             self._items.append(item)
             openings += len(group)
         if not self._descriptors:
-            raise Unkept(f"the files of a sample are larger than the {self._limit_bytes / 1e6:.3g} MB for copies")
+            raise Unkept(
+                f"the files of a sample are more than {most}, or larger than the {self._limit_bytes / 1e6:.3g} MB for copies"
+            )
         self._openings = openings / len(self._items)
 
 

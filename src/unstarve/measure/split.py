@@ -1200,11 +1200,13 @@ class _Switcher:
     def __init__(self, definition: ast.FunctionDef, code: types.CodeType) -> None:
         self._node = definition
         self._captured = _captured_names(definition)
+        self._cells = {*code.co_cellvars, *code.co_freevars}
+        self._reads = [
+            item for item in ast.walk(definition) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load)
+        ]
         self._local = {*code.co_varnames, *code.co_cellvars} - definition._hidden  # type: ignore[attr-defined]
         self._first = code.co_varnames[: min(1, code.co_argcount)]
         self._steps: list[Step] = []
-        self._left: set[int] = set()
-        """Loops in which an inner loop that yields has been passed: what comes later cannot be cut off from it."""
         definition.body = _map_yields_from(definition.body)
         self._number(definition.body, None, 0)
         self.steps = tuple(self._steps)
@@ -1216,9 +1218,9 @@ class _Switcher:
                     raise Unsplittable(f"more than {_DEEPEST_LOOP} loops that yield stand inside each other")
                 if _has_yield_in(node.orelse):
                     raise Unsplittable("it yields in the else of a loop")
+                node._depth = depth  # type: ignore[union-attr]
                 self._add(node, node)
                 self._number(node.body, node, depth + 1)
-                self._left.add(id(loop))
             elif isinstance(node, (ast.If, ast.With, ast.Try)):
                 self._number(node.body, loop, depth)
                 self._number(node.orelse if isinstance(node, ast.If) else [], loop, depth)
@@ -1233,7 +1235,6 @@ class _Switcher:
         read = _loaded_names([node.iter if isinstance(node, ast.For) else node] if node is loop else [node])
         local = {name for name in read if name in self._local or _is_temporary(name)}
         can_skip = loop is not None and _is_switchable(loop) and _only_writes(node, loop, turn)
-        can_skip = can_skip and id(loop) not in self._left
         self._steps.append(
             Step(
                 unit=unit,
@@ -1294,34 +1295,58 @@ class _Switcher:
         number = node._number
         off, on = _plain_block(copy.deepcopy(node.body), self._loop), self._block(copy.deepcopy(node.body))
         is_on = _parse_expression(f"{RUNTIME}.stream.is_on", node)
+        before: list[ast.stmt] = []
         if isinstance(node, ast.For):
             item = f"{RUNTIME}_item{number}"
-            take = ast.copy_location(ast.Assign([node.target], ast.Name(item, ast.Load())), node)
-            off, on = [copy.deepcopy(take), *off], [*self._turn(node, take), *on]
+            take = [ast.Assign([node.target], ast.Name(item, ast.Load())), _forget(item)]
+            off, on = [*copy.deepcopy(take), *off], [*self._turn(node, take), *on]
+            inner = _innermost_iterable(node)[0]
+            source = node.iter if inner is None else inner.args[0]
+            if isinstance(source, ast.Name) and _is_temporary(source.id):  # nobody reads it again
+                before = [_forget(source.id)]
             self._draw_from_runtime(node, number)
             node.target = ast.Name(item, ast.Store())
         else:
-            on = [*self._turn(node, None), *on]
-        node.body = [ast.copy_location(ast.If(is_on, on, off), node)]
+            on = [*self._turn(node, []), *on]
+        node.body = [*before, ast.copy_location(ast.If(is_on, on, off), node)]
         return ast.fix_missing_locations(node)
 
-    def _turn(self, node: Any, take: ast.stmt | None) -> list[ast.stmt]:
+    def _turn(self, node: Any, take: list[ast.stmt]) -> list[ast.stmt]:
         """The start of a turn of a loop: what it runs over gives its item, or a snapshot stands for it."""
         step = self._steps[node._number]
         test = _runtime_call(node, "turns", [_parse_expression(repr(node._number), node)])
-        taken = [take] if take is not None else []
-        run = [*taken, _tell(node, "turned", node._number)]
+        run = [*take, _tell(node, "turned", node._number)]
         instead = _load_at(node, node._number, sorted({*step.outputs, *step.carried})) or [ast.Pass()]
         return [ast.copy_location(ast.If(test, run, instead), node)]
 
     def _draw_from_runtime(self, node: ast.For, number: int) -> None:
+        """Have the runtime draw what the loop runs over, and look into what is counted or sliced by `enumerate` and the
+        like: turns that are served draw nothing, so they are not counted either."""
         holder, name = _innermost_iterable(node)
-        source = node.iter if name is None else holder.args[0]
-        drawn = _runtime_call(node, "source", [_parse_expression(repr(number), node), source])
+        inner = node.iter if name is None else holder.args[0]
+        number_node = _parse_expression(repr(number), node)
+        is_own = _parse_expression(repr(self._is_only_here(inner, node)), node)
+        adopted = _runtime_call(node, "adopt", [number_node, inner, is_own])
         if name is None:
-            node.iter = drawn
+            node.iter = adopted
         else:
-            holder.args[0] = drawn
+            holder.args[0] = adopted
+        node.iter = _runtime_call(node, "source", [copy.deepcopy(number_node), node.iter])
+
+    def _is_only_here(self, iterable: ast.expr, loop: ast.For) -> bool:
+        """Whether the iterable is a local that is read nowhere else, and bound anew for each time that the loop runs."""
+        if not isinstance(iterable, ast.Name):
+            return False
+        if _is_temporary(iterable.id):
+            return True
+        is_inner = loop._depth > 0  # type: ignore[attr-defined]
+        uses = sum(isinstance(item, ast.Name) and item.id == iterable.id for item in self._reads)
+        return iterable.id in self._local and iterable.id not in self._cells and uses == 1 and not is_inner
+
+
+def _forget(name: str) -> ast.stmt:
+    """What holds on to a value no longer, so that it dies when it would without us."""
+    return ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None))
 
 
 _DEEPEST_LOOP = 3
@@ -1374,11 +1399,18 @@ def _innermost_iterable(node: ast.For) -> tuple[Any, str | None]:
     """The call whose first argument the loop runs over in the end, as in `enumerate(x)`, and its name; None for `x`."""
     holder: Any = None
     inner = node.iter
-    while isinstance(inner, ast.Call) and _last_name(inner.func) in ("enumerate", "islice", "iter") and inner.args:
-        if isinstance(inner.args[0], ast.Starred) or (_last_name(inner.func) == "iter" and len(inner.args) > 1):
+    while isinstance(inner, ast.Call) and _is_counter(inner.func) and inner.args:
+        if isinstance(inner.args[0], ast.Starred):
             break
         holder, inner = inner, inner.args[0]
     return holder, None if holder is None else _last_name(holder.func)
+
+
+def _is_counter(function: ast.expr) -> bool:
+    """Whether it is `enumerate` or `islice`, and no method of that name."""
+    if isinstance(function, ast.Attribute):
+        return function.attr == "islice" and isinstance(function.value, ast.Name) and function.value.id == "itertools"
+    return isinstance(function, ast.Name) and function.id in ("enumerate", "islice")
 
 
 def _has_yield(node: ast.AST) -> bool:
@@ -1412,8 +1444,14 @@ def _turn_names(loop: Any, captured: set[str]) -> set[str]:
 
 
 def _is_switchable(loop: Any) -> bool:
-    """Whether turns of the loop can be served: what decides on the next turn must not depend on what is skipped."""
-    return isinstance(loop, ast.For) or not _has_work(loop.test)
+    """Whether turns of the loop can be served: what decides on the next turn must not depend on what is skipped, and a
+    turn must end with its sample: one that yields in a loop of its own would go on after serving has ended."""
+    has_inner = any(isinstance(item, (ast.For, ast.While)) and _has_yield(item) for item in _walk_body(loop))
+    return not has_inner and (isinstance(loop, ast.For) or not _has_work(loop.test))
+
+
+def _walk_body(loop: Any) -> Iterator[ast.AST]:
+    return (item for node in loop.body for item in (node, *_walk_function(node)))
 
 
 def _only_writes(node: Any, loop: Any, turn: set[str]) -> bool:

@@ -16,9 +16,10 @@ import collections
 import inspect
 import operator
 import os
+import sys
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,9 +45,13 @@ from unstarve.measure.runtime import (
     shared_of,
 )  # fmt: skip
 from unstarve.measure.split import ANY_ITERATION, Address, Step, Switched, Unsplittable
+from unstarve.script import is_package_file
 
 OPAQUE_SHARE = 0.5
 """From this share of the time on that goes into iterables which cannot be looked into, sampling tells more."""
+
+_PLAIN = (list, tuple, range, str, bytes, dict)
+"""What can be iterated without work."""
 
 MOST_IN_A_ROW = 2000
 """Steps served without a sample for the loop: what follows drops all of the few that were kept."""
@@ -73,6 +78,7 @@ class Stream:
 
     def __init__(self, dataset: Any, generator: Any, effects: dict[Place, Effects]) -> None:
         self._dataset = dataset
+        self._gave_up: str | None = None
         self._generator = self._adopted(generator, ())
         self.is_on = False
         """Whether steps are watched or served; read by every turn of a loop."""
@@ -89,14 +95,20 @@ class Stream:
 
     def __next__(self) -> Any:
         self.served_in_a_row = 0
+        is_serving = self.serving is not None
         try:
-            return next(self._generator)
+            item = next(self._generator)
         except StopIteration:
             raise
         except Exception:
-            if self.serving is not None:  # an exception ends a generator: the data set starts anew, without our doing
-                self._generator = self._adopted(iter(self._dataset), ())
+            self._gave_up = None
+            if is_serving:  # an exception ends a generator, and this one was our doing: the data set starts anew
+                self._generator = self.adopted(iter(self._dataset), ())
             raise
+        if self._gave_up is not None:
+            reason, self._gave_up = self._gave_up, None
+            raise Unsplittable(reason)
+        return item
 
     def observe(self, observer: StreamObserver | None) -> None:
         """Have steps watched from their next turn on, or no longer."""
@@ -113,8 +125,10 @@ class Stream:
             Unsplittable: too many were, without a sample for the loop.
         """
         self.served_in_a_row += 1
-        if self.served_in_a_row > MOST_IN_A_ROW:
-            raise Unsplittable("of the samples that were kept none comes through what follows")
+        if self.served_in_a_row > MOST_IN_A_ROW and self._gave_up is None:
+            self._gave_up = "of the samples that were kept none comes through what follows"
+            self.serve(None)  # the user's code may catch what is raised here: it goes on without us
+            raise Unsplittable(self._gave_up)
 
     def adopted(self, items: Any, base: Address) -> Any:
         """The iterable, switched if it is a generator of the user's that has not begun; else as it is."""
@@ -130,6 +144,7 @@ class Stream:
             raise Unsplittable("its generator is a library's")
         function, arguments = _origin(generator)
         parts = split.switched(function)
+        generator.close()  # it has not begun, so nothing of it runs; whoever holds it too finds it empty
         return parts.bind(Turns(self, parts, base))(*arguments)
 
 
@@ -150,11 +165,44 @@ def _origin(generator: Any) -> tuple[types.FunctionType, list[Any]]:
         candidates += [vars(kind).get(code.co_name) for kind in type(arguments[0]).__mro__]
     for candidate in candidates:
         function = inspect.unwrap(getattr(candidate, "__func__", candidate)) if candidate is not None else None
-        if isinstance(function, types.FunctionType) and function.__code__ is code:
+        if isinstance(function, types.FunctionType) and function.__code__ is code and _closes_over(function, found):
             return function, arguments
     if not code.co_freevars:
         return types.FunctionType(code, frame.f_globals, code.co_name), arguments
     raise Unsplittable("the function of its generator was not found")
+
+
+def _closes_over(function: types.FunctionType, found: Mapping[str, Any]) -> bool:
+    """Whether the function sees these values of the variables around it: others may share its code."""
+    try:
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        return all(cell.cell_contents is found[name] for name, cell in cells)
+    except (KeyError, ValueError):  # a variable that is not set
+        return False
+
+
+def is_sole(holder: Any) -> bool:
+    """Whether nobody but the attribute `dataset_iter` of the holder knows the iterator there."""
+    return sys.getrefcount(holder.dataset_iter) <= _IN_ATTRIBUTE
+
+
+class _Probe:
+    """Counts references as `Turns.adopt` will find them, for an object that only one local variable names."""
+
+    def __init__(self) -> None:
+        self.dataset_iter = iter([None])
+
+    def adopt(self, number: int, items: Any, is_own: bool) -> int:
+        return sys.getrefcount(items)
+
+    def count(self) -> int:
+        fresh = iter([None])
+        return self.adopt(0, fresh, True)
+
+
+_PROBE = _Probe()
+_IN_ATTRIBUTE = sys.getrefcount(_PROBE.dataset_iter)
+_IN_LOCAL = _PROBE.count()
 
 
 @dataclass(slots=True)
@@ -195,6 +243,8 @@ class Turns:
         self.stream = stream
         self._parts = parts
         self._base = base
+        self._transparent: set[int] = set()
+        """Loops that draw from a generator that is looked into."""
         self._serving: Serving | None = None
         self._skips: frozenset[int] = frozenset()
         self._frame: dict[str, Any] = {}
@@ -204,9 +254,9 @@ class Turns:
     def source(self, number: int, items: Iterable[Any]) -> Iterator[Any]:
         """The items that a loop runs over; nothing is drawn for turns that are served."""
         address = (*self._base, number)
-        drawn = self.stream.adopted(iter(items), address)  # of a generator, or of an object whose `__iter__` is one
-        draw = drawn.__next__
-        is_opaque = not isinstance(items, (list, tuple, range, str, dict)) and not _is_ours(drawn)
+        is_opaque = number not in self._transparent and not isinstance(items, _PLAIN)
+        draw = iter(items).__next__
+        del items
         while True:
             if self.stream.is_on and number in self._skipped():
                 self.stream.count_served()
@@ -216,13 +266,32 @@ class Turns:
             if watch is not None:
                 watch.start(address)
             try:
-                item = draw()
+                item = [draw()]
             except StopIteration:
                 return
             if watch is not None and watch is self.stream.watch:
                 watch.end(address, self._parts.steps[number], self._parts.filename, is_opaque=is_opaque)
-            yield item
-            del item
+            yield item.pop()  # the loop alone shall know it
+
+    def adopt(self, number: int, items: Any, is_own: bool) -> Any:
+        """What a loop runs over, switched where that is a generator of the user's that nobody else holds: one that has
+        not begun, or one that an object makes when it is iterated."""
+        if isinstance(items, _PLAIN):
+            return items
+        if is_own and type(items) is types.GeneratorType:
+            if sys.getrefcount(items) > _IN_LOCAL:
+                return items
+            found = items
+        elif hasattr(type(items), "__next__") or not hasattr(type(items), "__iter__"):
+            return items
+        else:
+            found = iter(items)
+            if type(found) is not types.GeneratorType:
+                return found
+        adopted = self.stream.adopted(found, (*self._base, number))
+        if _is_ours(adopted):
+            self._transparent.add(number)
+        return adopted
 
     def turns(self, number: int) -> bool:
         """Whether a turn of a loop has a real item; if not, a snapshot is chosen for it."""
@@ -236,15 +305,17 @@ class Turns:
         """A turn has its item: it is kept if so wanted."""
         if self.stream.watch is not None:
             self._keep(number, frame)
+        frame.clear()
 
     def starts(self, number: int, frame: dict[str, Any]) -> bool:
         """A step is about to run, or to be skipped: then its locals come from a snapshot."""
         if self.stream.serving is not None and number in self._skipped():
             return False
         watch = self.stream.watch
+        if watch is not None and watch.is_filling:
+            watch.mark((*self._base, number), frame, self._parts.steps[number])
+        frame.clear()  # up to Python 3.12 the frame keeps this dictionary, and all that is in it
         if watch is not None:
-            if watch.is_filling:
-                watch.mark(frame, self._parts.steps[number])
             watch.start((*self._base, number))
         return True
 
@@ -253,13 +324,11 @@ class Turns:
         watch = self.stream.watch
         if watch is not None:
             step = self._parts.steps[number]
-            for name in step.unit.outputs:
-                if name in frame:
-                    values.force(frame[name])
             watch.end((*self._base, number), step, self._parts.filename)
             if watch.is_filling:
-                watch.note_effects(self._effects(number), frame, step)
+                watch.note_effects((*self._base, number), self._effects(number), frame, step)
                 self._keep(number, frame)
+        frame.clear()
 
     def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
         """A step's call: looked into where the watch was sent there, or where it leads to transforms."""
@@ -276,9 +345,12 @@ class Turns:
             step = self._parts.steps[number]
             own = step.outputs if step.unit.is_loop else step.unit.outputs
             wanted = {*own, *self._effects(number).changed}
+            missing = {name for name in names if name not in present}  # such as what the step's own call would be
+            wanted |= missing
             part = self._serving.pool.serve(lambda frames: [{n: v for n, v in frames[0].items() if n in wanted}])
             frame = part[0]
         found = [frame[name] if name in frame else present.get(name, UNSET) for name in names]
+        present.clear()
         return [item.target if type(item) is values.Shared else item for item in found]
 
     # --------------------------------------------------------------------------------------------
@@ -324,6 +396,8 @@ class Turns:
             shared = shared_of([frame[name] for name in first if name in frame])
             names = {*step.carried, *step.outputs}
             kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
+            if any(_is_unloaded(value) for value in kept.values()):
+                raise values.Uncopyable("a picture there is decoded later, and looking at it would change what it does")
             watch.pools[address].add(values.snapshot([kept], shared), shared)
         except (values.Uncopyable, Unsplittable) as error:
             watch.refused[address] = str(error)
@@ -342,6 +416,11 @@ class Turns:
             raise Unsplittable("it works on a buffer that outlives a turn of its loop")
         if not step.unit.is_loop and any(_is_drawn_from(frame.get(name)) for name in step.foreign):
             raise Unsplittable("it draws from something that outlives a turn of its loop")
+
+
+def _is_unloaded(value: Any) -> bool:
+    """Whether the value is a picture of PIL's that has not been decoded: decoding it now would change what it can do."""
+    return bool(getattr(value, "tile", None)) and hasattr(value, "load")
 
 
 def _is_ours(items: Any) -> bool:
@@ -383,7 +462,7 @@ class StreamObserver:
         self._inner: dict[Address, Observer] = {}
         self._steps: dict[Address, Cost] = {}
         self._opaque: set[Address] = set()
-        self._calls: dict[Address, tuple[Any, bool]] = {}
+        self._calls: dict[Address, tuple[str | None, bool]] = {}
         self._marks: dict[str, Any] = {}
         self._lengths: dict[str, int] = {}
         self._record = False
@@ -492,14 +571,16 @@ class StreamObserver:
         began = time.perf_counter_ns()
         address = self._stack[-1].address
         found = resolve(callee, arguments)
-        self._calls[address] = (found, any(is_data(value) for value in (*arguments, *keywords.values())))
+        self._calls[address] = (defined_at(found), any(is_data(value) for value in (*arguments, *keywords.values())))
         observer = self._observer(address, found)
         self._overhead_ns += time.perf_counter_ns() - began
         if observer is None or found is None:
             return callee(*arguments, **keywords)
         try:
             return observer.run(found[0], found[1], keywords, record=self._record)
-        except Exception as error:  # ours or the user's: calling it plainly decides
+        except Exception as error:
+            if not isinstance(error, Unsplittable) and not _is_of_ours(error):
+                raise  # calling it again would move on what it draws from
             self.refused[address] = f"watching it failed ({type(error).__name__}: {error})"
             return callee(*arguments, **keywords)
 
@@ -533,9 +614,7 @@ class StreamObserver:
             label=labels.current(),
             why_whole=self.refused.get(address),
         )
-        found, is_data_given = self._calls.get(address, (None, True))
-        cost.takes_data = is_data_given
-        cost.defined = defined_at(found)
+        cost.defined, cost.takes_data = self._calls.get(address, (None, True))
         cost.can_enter = cost.defined is not None and address not in self._inner
         return cost
 
@@ -545,19 +624,30 @@ class StreamObserver:
         """Whether a snapshot is wanted at this cut point."""
         return address in self.pools and address not in self.refused and len(self.pools[address]) < self._limit
 
-    def mark(self, frame: dict[str, Any], step: Step) -> None:
+    def mark(self, address: Address, frame: dict[str, Any], step: Step) -> None:
         """Remember what a step gets, so that its changes show when it has ended."""
-        began = time.perf_counter_ns()
-        self._marks, self._lengths = _prints(frame, step), _lengths(frame, step)
-        self._overhead_ns += time.perf_counter_ns() - began
+        self._guarded(address, lambda: self._set_marks(frame, step))
 
-    def note_effects(self, effects: Effects, frame: dict[str, Any], step: Step) -> None:
+    def _set_marks(self, frame: dict[str, Any], step: Step) -> None:
+        self._marks, self._lengths = _prints(frame, step), _lengths(frame, step)
+
+    def note_effects(self, address: Address, effects: Effects, frame: dict[str, Any], step: Step) -> None:
         """Add to `effects` what the step did to its locals."""
-        began = time.perf_counter_ns()
+        self._guarded(address, lambda: self._add_effects(effects, frame, step))
+
+    def _add_effects(self, effects: Effects, frame: dict[str, Any], step: Step) -> None:
         now = _prints(frame, step)
         own = set(step.unit.outputs)
         effects.changed |= {name for name, mark in now.items() if name not in own and self._marks.get(name) != mark}
         effects.is_lasting |= self._lengths != _lengths(frame, step)
+
+    def _guarded(self, address: Address, action: Callable[[], None]) -> None:
+        """Carry out `action`, which looks at objects of the user's; whatever goes wrong costs this cut point only."""
+        began = time.perf_counter_ns()
+        try:
+            action()
+        except Exception as error:
+            self.refused[address] = f"its values cannot be looked at ({type(error).__name__}: {error})"
         self._overhead_ns += time.perf_counter_ns() - began
 
     # Counters ------------------------------------------------------------------------------------
@@ -581,4 +671,13 @@ def _lengths(frame: dict[str, Any], step: Step) -> dict[str, int]:
 
 
 def _prints(frame: dict[str, Any], step: Step) -> dict[str, Any]:
-    return {name: (id(frame[name]), values.fingerprint(frame[name])) for name in step.outputs if name in frame}
+    seen = {name: frame[name] for name in step.outputs if name in frame}
+    return {name: (id(item), values.fingerprint(item)) for name, item in seen.items() if not _is_unloaded(item)}
+
+
+def _is_of_ours(error: BaseException) -> bool:
+    """Whether the exception was raised by code of this package."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and is_package_file(trace.tb_frame.f_code.co_filename)

@@ -30,7 +30,7 @@ from unstarve.measure.reorder import Arrangement, Orders, Search
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
 from unstarve.measure.scout import Scout
 from unstarve.measure.split import Address, Unsplittable
-from unstarve.measure.stream import OPAQUE_SHARE, Effects, Place, Serving, Stream, StreamObserver
+from unstarve.measure.stream import OPAQUE_SHARE, Effects, Place, Serving, Stream, StreamObserver, is_sole
 from unstarve.measure.switchboard import Switchboard
 from unstarve.recording import BodyLine
 from unstarve.script import user_part
@@ -52,9 +52,6 @@ SAMPLED_EVERY_S = 0.0005
 
 SCARCE_VALUES = 4
 """Samples timed, and values kept, where every batch gives only one: the function makes whole batches."""
-
-CHECKED_BATCHES = 4
-"""Batches of each worker that are compared with what comes out of sending less."""
 
 COLLATE = -3
 """First number of addresses inside the collate function."""
@@ -187,18 +184,25 @@ class Instruments:
         self._search: Search | None = None
         self._orders: Orders | None = None
         self._has_searched = False
-        self._packed = 0
 
     def attach(self, fetcher: Any) -> Instruments:
         """Stand in for `fetcher`; called again when persistent workers start another epoch."""
         self._fetcher = fetcher
         self._stream = None
         if hasattr(fetcher, "dataset_iter"):
-            try:
-                self._stream = fetcher.dataset_iter = Stream(fetcher.dataset, fetcher.dataset_iter, self._effects)
-            except Unsplittable as error:
-                self._why_no_stream = str(error)
+            self._switch(fetcher)
+        if self._watch is not None:
+            self._watch.go_on_with(self._stream)
         return self
+
+    def _switch(self, fetcher: Any) -> None:
+        """Have the data set's generator run step by step, if it has one that nobody else holds."""
+        try:
+            if not is_sole(fetcher):
+                raise Unsplittable("its iterator is kept elsewhere too")
+            self._stream = fetcher.dataset_iter = Stream(fetcher.dataset, fetcher.dataset_iter, self._effects)
+        except Exception as error:  # whatever it is, the data set does without
+            self._why_no_stream = str(error)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_fetcher"], name)
@@ -367,9 +371,8 @@ class Instruments:
     def _serve_lean(self, order: dict[str, Any], index: Any) -> Any:
         """Everything made, and sent as less."""
         batch = self._fetcher.fetch(index)
-        self._packed += 1
         try:
-            return lean.packed(batch, order["changes"], is_checked=self._packed <= CHECKED_BATCHES)
+            return lean.packed(batch, order["changes"])
         except Exception as error:  # the batch is made, and goes as it is
             self._failure = f"{type(error).__name__}: {error}"
             return batch
@@ -386,7 +389,11 @@ class Instruments:
             self._has_searched, self._orders = True, Orders(())
             return self._fetcher.fetch(index)
         search = self._search = self._search or Search(self._fetcher.dataset)
-        batch = search.follow(lambda: self._fetcher.fetch(index))
+        try:
+            batch = search.follow(lambda: self._fetcher.fetch(index))
+        except Exception:  # a chain that cannot be looked at; the plain fetch decides
+            self._has_searched, self._orders = True, Orders(())
+            raise
         if search.has_enough:
             self._has_searched, self._orders = True, search.orders()
         return batch
@@ -612,6 +619,10 @@ class _Watch:
             return self._scout.follow(draw)
         return self._observer.watch(self._stream, draw, record=self._seen >= self._skip)
 
+    def go_on_with(self, stream: Stream | None) -> None:
+        """Another epoch has begun: the old stream is the loop's to close."""
+        self._stream = stream if self._stream is not None else None
+
     def _sample_instead(self) -> None:
         """Go on by sampling: the steps of the stream hide where the time goes."""
         self._stream = None
@@ -681,6 +692,7 @@ class _Watch:
             enough = enough and (self._sampled_ns >= SAMPLED_NS or len(self._collates) >= SAMPLED_BATCHES)
         if enough or self._is_late():
             self.is_done = True
+            self._stream = None
 
     def _is_late(self) -> bool:
         """Whether watching has taken long enough, for what it has seen."""
