@@ -531,10 +531,9 @@ def test_a_copy_that_the_body_waits_for_is_named(text: str) -> None:
     assert culprit.gain.value == pytest.approx(1 / 0.6)
 
 
-def test_a_copy_that_takes_all_waiting_may_gain_nothing_or_much() -> None:
-    """Where a blocking copy also waits for the device's own work, the interval says that the gain is open."""
-    gain = blamed(moving("x = device.copy(x)", 0.97), "copy").gain
-    assert (gain.low < 1.05, gain.high) == (True, 2.0)
+def test_a_copy_in_which_all_waiting_happens_is_not_named() -> None:
+    """It may be the device's own work that is waited for there: asynchronous time is billed to nobody."""
+    assert kinds(moving("x = device.copy(x)", 0.97)) == []
 
 
 @pytest.mark.parametrize(

@@ -285,13 +285,20 @@ _MOVES = re.compile(
 )
 """Names of calls that move batches between the host and a device."""
 
+ELSEWHERE = 0.3
+"""Share of the body that must be spent on waiting elsewhere for a copy's own waiting to be its own."""
+
 WAITING_SHARE = 0.15
 """Share of a fed step from which on a line that only waits is worth mending."""
 
 
 def _own_copy(evidence: Evidence) -> list[Culprit]:
     """A call of the loop body that moves data, by its name, and waits: for devices that torch does not know, such as a
-    library's own or a simulated one. While it waits, the step could go on if the copy overlapped with it."""
+    library's own or a simulated one. While it waits, the step could go on if the copy overlapped with it.
+
+    A copy may also wait for work that was launched on the device before. So it is blamed only where the body waits
+    elsewhere too, which is where such work shows.
+    """
     if evidence.recording.has_device:
         return []
     lines = [line for line in evidence.recording.body if line.wall_inclusive >= WAITING_SHARE and _moves_data(line)]
@@ -300,6 +307,8 @@ def _own_copy(evidence: Evidence) -> list[Culprit]:
         return []
     line = min(waiting, key=lambda line: (line.depth, -line.wall_inclusive))
     share = line.wall_inclusive
+    if 1 - share - evidence.main_cpu_fraction(evidence.ceiling_id) < ELSEWHERE:
+        return []
     gain = estimate.computed(1 / max(share, 1 - share), down=0.5, up=1.2)
     return [
         Culprit(
@@ -309,11 +318,10 @@ def _own_copy(evidence: Evidence) -> list[Culprit]:
             source=line.source,
             text=line.text,
             resource="bandwidth",
-            gain=gain if share < 0.5 else replace(gain, high=2.0),
+            gain=gain,
             evidence=(
                 f"With batches from cache the loop body waits in this call for {share:.0%} of its time, without "
-                "computing; some of it may be the device's own work, which the copy waits for. Computed, not tried: as "
-                "fast as if copy and rest of the step overlapped."
+                "computing. Computed, not tried: as fast as if copy and rest of the step overlapped."
             ),
         )
     ]
