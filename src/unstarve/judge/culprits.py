@@ -119,8 +119,7 @@ def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
     for stage in evidence.recording.stages:
         gain = evidence.contrast(f"knockout:{stage.id}", "none")
         if gain is not None and stage.id not in ("collate", "ipc"):
-            culprit = _stage_culprit(evidence, stage, _capped(evidence, gain))
-            found.append(replace(culprit, resource=_saved(evidence, stage) or culprit.resource))
+            found.append(_stage_culprit(evidence, stage, _capped(evidence, gain), resource=_saved(evidence, stage)))
     return found
 
 
@@ -152,14 +151,16 @@ def _read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
     return [replace(culprit, kind="read", resource="wait", evidence=sentence)]
 
 
-def _stage_culprit(evidence: Evidence, stage: Stage, gain: Estimate, sentence: str | None = None) -> Culprit:
+def _stage_culprit(
+    evidence: Evidence, stage: Stage, gain: Estimate, sentence: str | None = None, *, resource: str | None = None
+) -> Culprit:
     share = share_of(evidence, stage)
     knocked_out = (
         f"With only this stage served from cache the loop runs {gain.value:.2f} times as fast; it takes "
         f"{share:.0%} of a sample's time ({mean_ms(stage):.2f} ms, n={len(stage.wall_ns)})."
     )
     place = _hottest(evidence, stage)
-    resource = _resource(place)
+    resource = resource or _resource(place)
     told = told_apart(evidence, stage, resource, gain)
     return Culprit(
         stage=stage.id,

@@ -24,6 +24,9 @@ MOST_NS_A_PAGE = 6_000
 """What copying a page is taken to cost at most (3 to 5 us where it was measured): where faults are few, other system
 calls took the kernel's time."""
 
+USUAL_BYTES = 64 * 2**20
+"""What a forked worker copies of an interpreter with libraries, whatever the data set holds."""
+
 OF_START = 0.4
 """Share of what starts cost that copied pages must explain to be blamed for it."""
 
@@ -141,9 +144,10 @@ def _copied_at_start(
     steady = loader.length * period
     whole = steady / time.steady + lost - at_first  # the figures of the steady state are those of warm workers
     gain = whole / max(0.02 * whole, whole - lost)
-    if gain < 1 + evidence.threshold or lost < OF_START * time.start * steady / time.steady:
-        return None
     size = estimate.mean([sum(item.size for item in life) for life in lives])
+    is_usual = size < USUAL_BYTES
+    if is_usual or gain < 1 + evidence.threshold or lost < OF_START * time.start * steady / time.steady:
+        return None
     return gain, (
         f"In every epoch each new worker copies {size / 2**20:.0f} MiB of pages that it shared with the script's own "
         f"process, which takes {lost:.2g} s of an epoch of {whole:.2g} s (counted, not tried)."
