@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -88,7 +89,7 @@ def _reordered(recording: Recording) -> list[Remedy]:
 
 def _reorder_remedy(found: Reordering, gain: Estimate, ident: str) -> Remedy:
     moves = ", and ".join(f"`{found.names[step]}` before `{found.names[other]}`" for step, other in found.moves)
-    place = f" ({found.source})" if found.source else f" (`dataset{''.join(found.path)}`)"
+    place = f" ({os.path.basename(found.source)})" if found.source else f" (`dataset{''.join(found.path)}`)"
     same = {
         "exact": "exactly the same",
         "rounding": f"the same but for rounding in {found.differing:.0%} of the values",

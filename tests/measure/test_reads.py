@@ -508,7 +508,7 @@ def test_a_worker_whose_reads_cannot_be_kept_says_why(tmp_path: Path) -> None:
     worker.order(mode="reads", limit_bytes=LIMIT)
     item = worker.fetch()
     assert item.data[1].tolist() == list(range(8))
-    assert item.telemetry.failure == "Unkept: no file is opened by name while a sample is made"
+    assert item.telemetry.failure == "NothingRead: no file is opened by name while a sample is made"
 
 
 # --- In a loop --------------------------------------------------------------------------------------------------------

@@ -121,6 +121,9 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     waits = evidence.wait_fraction("none")
     if waits > 3 * evidence.threshold and waits > 3 * evidence.wait_fraction(evidence.ceiling_id):
         return "input"  # the ratio is uncertain, but the loop was seen to wait
+    busy = evidence.rates.get(BUSY)
+    if busy is not None and busy.value <= edge * evidence.rates["none"].value:
+        return "step"  # fed from cache it is as slow while the workers are busy: nothing comes from waiting
     return "unresolved"
 
 

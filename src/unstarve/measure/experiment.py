@@ -18,6 +18,7 @@ from unstarve import estimate, law
 from unstarve.measure import lean, plan
 from unstarve.measure.body import BodySampler
 from unstarve.measure.cuda import DeviceProfile, SyncWatch
+from unstarve.measure.reads import NothingRead
 from unstarve.measure.reorder import Orders
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
@@ -877,7 +878,8 @@ class Experiment:
         if self._filled_fleet != self._bench.fleet:  # new workers, whose pools are empty: the block is repeated
             return True
         self._failed.add(rung.id)
-        self._bench.note(Note(id="rung-failed", sentence=f"The rung “{rung.label}” was given up: {made.failure}."))
+        if not made.failure.startswith(NothingRead.__name__):
+            self._bench.note(Note(id="rung-failed", sentence=f"The rung “{rung.label}” was given up: {made.failure}."))
         return True
 
     def _settle_steps(self, source: str) -> int:

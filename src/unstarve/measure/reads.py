@@ -70,6 +70,10 @@ class Unkept(Exception):
     """Reads of this data set cannot be served from memory."""
 
 
+class NothingRead(Unkept):
+    """There are none: nothing to serve, and nothing to say of it."""
+
+
 class _Opened(NamedTuple):
     """A file that the data set opened."""
 
@@ -231,7 +235,7 @@ class Reads:
         read = _read_bytes() - before
         opened = {each.key: each for _, group in groups for each in group}
         if not opened:
-            raise Unkept("no file is opened by name while a sample is made")
+            raise NothingRead("no file is opened by name while a sample is made")
         sizes = [each.size for _, group in groups for each in group]
         if read > 2 * sum(sizes) + READ_AGAIN_BYTES * len(sizes):
             raise Unkept("most of what is read comes through files that stay open, or in other ways than by name")
