@@ -421,6 +421,14 @@ def test_a_setting_that_gained_much_is_named_despite_doubt() -> None:
     assert culprits[0].gain.low < 1.05
 
 
+@pytest.mark.parametrize(("period", "named"), [(56, ["cpu"]), (45, ["cpu", "decode"])])
+def test_stages_are_symptoms_of_a_setting(period: float, named: list[str]) -> None:
+    """Where threads fight for cores any work spared helps: a stage is named beside them only if it gains clearly more."""
+    periods = {**STARVED, "knockout:decode": period, "trial:worker-threads": 55}
+    report = judge(make_recording(periods, stages=(make_stage("decode", 10, kind="decode"),)))
+    assert [culprit.kind for culprit in report.verdict.culprits] == named
+
+
 @pytest.mark.parametrize(("period", "jitter"), [(70, 0.7), (79, 0.01)])
 def test_a_setting_that_gained_little_or_by_chance_is_not_named(period: float, jitter: float) -> None:
     """With doubt a small gain is chance."""

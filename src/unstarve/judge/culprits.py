@@ -27,6 +27,9 @@ SHARE_WEIGHT = 0.15
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
 
+SYMPTOM = 1.1
+"""Beside a setting to blame a stage is named only if it gains more than this many times as much."""
+
 PROMISING = 1.3
 """A setting that gained so much when it was tried is named even where few rounds leave its interval wide."""
 
@@ -65,7 +68,14 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(evidence, culprit))
     if not ranked:
         ranked = _uncertain(evidence, found) or _by_accounting(evidence)
-    return tuple(culprit for culprit in ranked[:5] if _is_notable(culprit, ranked[0]))
+    notable = [culprit for culprit in ranked if _is_notable(culprit, ranked[0])]
+    return tuple([culprit for culprit in notable if not _is_symptom(culprit, ranked[0])][:5])
+
+
+def _is_symptom(culprit: Culprit, first: Culprit) -> bool:
+    """Whether the stage gains no more than the setting that makes workers fight or idle: any work spared helps then."""
+    is_setting = first.kind in ("cpu", "scheduling") and culprit.kind not in ("cpu", "scheduling", "workers", "memory")
+    return is_setting and culprit.gain.value <= SYMPTOM * first.gain.value
 
 
 def _is_shown(culprit: Culprit) -> bool:
