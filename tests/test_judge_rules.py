@@ -421,6 +421,14 @@ def test_a_setting_that_gained_much_is_named_despite_doubt() -> None:
     assert culprits[0].gain.low < 1.05
 
 
+@pytest.mark.parametrize(("period", "named"), [(70, ["decode"]), (55, ["decode", "ipc"])])
+def test_transport_is_named_beside_a_stage_only_if_it_gains_about_as_much(period: float, named: list[str]) -> None:
+    """Every loader has some, so a small gain without it accuses nobody."""
+    periods = {**STARVED, "knockout:decode": 45, "knockout:ipc": period}
+    stages = (make_stage("decode", 10, kind="decode"), make_stage("ipc", 0, kind="ipc"))
+    assert [culprit.kind for culprit in judge(make_recording(periods, stages=stages)).verdict.culprits] == named
+
+
 @pytest.mark.parametrize(("period", "named"), [(56, ["cpu"]), (45, ["cpu", "decode"])])
 def test_stages_are_symptoms_of_a_setting(period: float, named: list[str]) -> None:
     """Where threads fight for cores any work spared helps: a stage is named beside them only if it gains clearly more."""

@@ -97,8 +97,10 @@ def _uncertain(evidence: Evidence, found: Sequence[Culprit]) -> list[Culprit]:
 
 
 def _is_notable(culprit: Culprit, first: Culprit) -> bool:
-    """Whether mending it is worth a word beside the first culprit: at least a quarter of its gain, on a log scale."""
-    return math.log(culprit.gain.value) >= 0.25 * math.log(first.gain.value)
+    """Whether mending it is worth a word beside the first culprit: at least a quarter of its gain, on a log scale; half
+    of it for what every loader has, and nobody can do without."""
+    least = 0.5 if culprit.kind in ("collate", "ipc") else 0.25
+    return math.log(culprit.gain.value) >= least * math.log(first.gain.value)
 
 
 def _precedence(evidence: Evidence, culprit: Culprit, *, is_certain: bool = True) -> float:

@@ -144,8 +144,9 @@ class Stream:
             raise Unsplittable("its generator is a library's")
         function, arguments = _origin(generator)
         parts = split.switched(function)
-        generator.close()  # it has not begun, so nothing of it runs; whoever holds it too finds it empty
-        return parts.bind(Turns(self, parts, base))(*arguments)
+        switched = parts.bind(Turns(self, parts, base))(*arguments)
+        generator.close()  # it has not begun, so nothing of it runs; what it holds is let go
+        return switched
 
 
 def _kind(value: Any) -> str:
