@@ -111,3 +111,15 @@ def test_a_trial_says_more_than_the_control() -> None:
     recording = tried(1, {Settings(num_workers=6): 22.0}, {**STARVED, "control:busy": 40.0})
     gain = next(culprit.gain for culprit in judge(recording).verdict.culprits if culprit.kind == "workers")
     assert gain.value == pytest.approx(80 / 22, rel=0.02)
+
+
+@pytest.mark.parametrize(("busy", "bound"), [(21.9, "step"), (20.2, "input"), (None, "input")])
+def test_a_little_headroom_that_is_contention_is_no_matter_of_input(busy: float | None, bound: str) -> None:
+    """Where the loop fed from cache is as slow while the workers are busy, its body is the limit: it shares the cores."""
+    periods = {"none": 22.0, "host": 20.0} | ({"control:busy": busy} if busy is not None else {})
+    assert judge(make_recording(periods, body_ms=20)).verdict.bound == bound
+
+
+def test_much_headroom_stays_a_matter_of_input() -> None:
+    """Workers that take the cores from the body for a third of the time are to be mended, whatever it is called."""
+    assert judge(make_recording({"none": 30.0, "host": 20.0, "control:busy": 30.0})).verdict.bound == "input"

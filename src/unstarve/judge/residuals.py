@@ -65,7 +65,9 @@ def doubt_law(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> li
     """What the law leaves unexplained, in one sentence with the suspect of the worst; nothing where a culprit that is not
     in the law explains it."""
     found = residuals(evidence)
-    if not found or bound != "input" or any(culprit.kind in BESIDE for culprit in culprits):
+    moving = evidence.contrast("knockout:ipc", "none")
+    is_moving = moving is not None and moving.low > 1 + evidence.threshold
+    if not found or bound != "input" or is_moving or any(culprit.kind in BESIDE for culprit in culprits):
         return []
     parts = [f"“{item.label}” ran at {item.ratio:.0%} of what it predicts" for item in found[:3]]
     rest = f" and {len(found) - 3} more" if len(found) > 3 else ""

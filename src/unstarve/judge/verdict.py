@@ -17,6 +17,9 @@ from unstarve.recording import Recording, Stage
 from unstarve.remedies import remedies
 from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
 
+NEAR_WAITING = 3
+"""Up to so many times the threshold a headroom that comes from sharing cores alone is no matter of input."""
+
 NEAR = 2.0
 """Up to so many times the threshold, a headroom that is not shown to exceed it counts as none: nothing is proven that
 would be worth mending, and a caveat says what input may cost."""
@@ -109,6 +112,8 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     start_gain = 1 / max(0.01, 1 - time.start)
     if start_gain > edge and start_gain > headroom.value and time.start > 0.08:
         return "start"
+    if headroom.value < 1 + NEAR_WAITING * evidence.threshold and _is_contention(evidence):
+        return "step"
     if headroom.low > edge:
         return "input"
     other = waiting_loader(evidence, time)
@@ -121,10 +126,13 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     waits = evidence.wait_fraction("none")
     if waits > 3 * evidence.threshold and waits > 3 * evidence.wait_fraction(evidence.ceiling_id):
         return "input"  # the ratio is uncertain, but the loop was seen to wait
+    return "step" if _is_contention(evidence) else "unresolved"
+
+
+def _is_contention(evidence: Evidence) -> bool:
+    """Whether the loop, fed from cache, is as slow as it is anyway while the workers are busy: nothing comes from waiting."""
     busy = evidence.rates.get(BUSY)
-    if busy is not None and busy.value <= edge * evidence.rates["none"].value:
-        return "step"  # fed from cache it is as slow while the workers are busy: nothing comes from waiting
-    return "unresolved"
+    return busy is not None and busy.value <= (1 + evidence.threshold) * evidence.rates["none"].value
 
 
 def _rungs(evidence: Evidence) -> tuple[RungResult, ...]:
