@@ -128,7 +128,7 @@ def _lean_batch(recording: Recording) -> list[Remedy]:
             advice=(
                 f"Send less: {'; '.join(map(str, rung.changes))}. That leaves {_mib(whole - saved)} of the batch's "
                 f"{_mib(whole)}. In the trial the values were made whole again {where} before the loop got them, which "
-                f"is paid for in the gain; the first batches were the same as before.{unread}"
+                f"is paid for in the gain; every batch was compared with what it had been.{unread}"
             ),
             measured_gain=gain,
             about="payload",

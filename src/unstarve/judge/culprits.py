@@ -138,14 +138,13 @@ def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
 def _saved(evidence: Evidence, stage: Stage) -> str | None:
     """What the workers were spared by the knock-out of a stage that costs much in a few samples only, and so little in
     those that were watched; None where watching tells."""
-    full, without = (evidence.of(rung) for rung in ("none", f"knockout:{stage.id}"))
-    walls = [estimate.mean([n for b in blocks for n in b.fetches_ns]) for blocks in (full, without)]
-    cpus = [estimate.mean([n for b in blocks for n in b.fetches_cpu_ns]) for blocks in (full, without)]
-    delays = [estimate.mean([n for b in blocks for n in b.delays_ns]) for blocks in (full, without)]
-    saved = walls[0] - walls[1]
-    if saved < 0.3 * walls[0] or share_of(evidence, stage) * walls[0] > saved / 3:
+    without = f"knockout:{stage.id}"
+    whole, saved = evidence.fetch_s("none"), evidence.fetch_s("none") - evidence.fetch_s(without)
+    if saved < 0.3 * whole or share_of(evidence, stage) * whole > saved / 3:
         return None
-    return "cpu" if cpus[0] - cpus[1] >= 0.5 * (saved - max(0.0, delays[0] - delays[1])) else "wait"
+    saved_cpu = evidence.fetch_cpu_s("none") - evidence.fetch_cpu_s(without)
+    saved_delay = max(0.0, evidence.delay_s("none") - evidence.delay_s(without))
+    return "cpu" if saved_cpu >= 0.5 * (saved - saved_delay) else "wait"
 
 
 def _read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:

@@ -18,7 +18,7 @@ import torch
 
 from unstarve import labels
 from unstarve.measure import split, values
-from unstarve.measure.counters import RunDelay
+from unstarve.measure.counters import ReadCount, RunDelay
 from unstarve.measure.pool import Pool
 from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unsplittable
 
@@ -129,6 +129,16 @@ class Cost:
     faults: int = 0
     """Page faults."""
 
+    def add(self, wall_ns: int, cpu_ns: int, read_bytes: int, read_calls: int, faults: int, delay_ns: int) -> None:
+        """Add the figures of one more sample."""
+        self.wall_ns.append(wall_ns)
+        self.cpu_ns.append(cpu_ns)
+        self.delay_ns.append(delay_ns)
+        self.read_bytes += read_bytes
+        self.read_calls += read_calls
+        self.read_samples += read_bytes >= PAGE_BYTES
+        self.faults += faults
+
 
 @dataclass(slots=True)
 class Level:
@@ -227,9 +237,8 @@ class Observer:
         self.pools: dict[Address, Pool] = {address: Pool() for address in self._wanted}
         self.chains: dict[Address, list[Level]] = {}
         self.refused = {address: _VARIES for address in self._wanted if min(address) <= FIRST_CHOICE}
-        self._io = open_io()
         self._delay = RunDelay()
-        self._own_bytes = self._own_calls = 0
+        self._reads = ReadCount(self._delay)
 
     @property
     def overhead_ns(self) -> int:
@@ -238,9 +247,7 @@ class Observer:
 
     def close(self) -> None:
         """Give back the file descriptor of the read counters."""
-        if self._io is not None:
-            os.close(self._io)
-            self._io = None
+        self._reads.close()
 
     def run(
         self,
@@ -271,15 +278,8 @@ class Observer:
     def _close_sample(self) -> None:
         for address in self._mixed & self.costs.keys():
             self.costs[address].is_mixed = True
-        for address, (wall, cpu, read_bytes, calls, faults, delay) in self._sample.items():
-            cost = self.costs[address]
-            cost.delay_ns.append(delay)
-            cost.wall_ns.append(wall)
-            cost.cpu_ns.append(cpu)
-            cost.read_bytes += read_bytes
-            cost.read_calls += calls
-            cost.read_samples += read_bytes >= PAGE_BYTES
-            cost.faults += faults
+        for address, figures in self._sample.items():
+            self.costs[address].add(*figures)
 
     def _prepared(self, parts: Split, address: Address, arguments: tuple[Any, ...]) -> types.FunctionType:
         """The watched variant of a function that is about to be called; `_leave_function` must follow."""
@@ -325,7 +325,7 @@ class Observer:
         if self._wanted:
             self._mark(item)
         if counts:
-            item.reads, item.faults = self._reads(), page_faults()
+            item.reads, item.faults = self._reads.read(), page_faults()
         item.delay_ns = self._delay.read_ns()
         item.cpu_ns = time.process_time_ns()
         item.wall_ns = time.perf_counter_ns()
@@ -383,24 +383,16 @@ class Observer:
             return
         began = time.perf_counter_ns()
         if loop.count == LONG_LOOP and step_of(loop.item) is None and not self._wanted:
-            self._mute(loop)
+            del self._stack[self._base + _IN_LOOP :]
+            self._muted = self._base  # its clocks would cost far more than the loop does
             return
         if loop.count == 0:
-            address = self._address()[: self._depth_of(loop)]
+            address = self._address()
             loop.before = {a: list(f) for a, f in self._sample.items() if a[: len(address)] == address}
         step = step_of(loop.item) if by_item else None
         number = ANY_ITERATION if step is None else self._position(loop, step)
         self._push(began, number, _IN_LOOP, frame, counts=step is not None)
         self._stack[-1].item = step
-
-    def _depth_of(self, loop: _Open) -> int:
-        """How many numbers lead to the loop."""
-        return next(n for n, item in enumerate(i for i in self._stack if i.parts is None) if item is loop) + 1
-
-    def _mute(self, loop: _Open) -> None:
-        """Watch nothing more in a loop that has seen many iterations: its clocks would cost far more than it does."""
-        del self._stack[self._base + _IN_LOOP :]
-        self._muted = self._base
 
     def _scale_up(self, loop: _Open) -> None:
         """Have the iterations that were watched stand for those that were not."""
@@ -509,12 +501,9 @@ class Observer:
 
     def _account(self, address: Address, item: _Open, now: int, cpu: int) -> None:
         overhead = self._overhead_ns - item.overhead_ns
-        reads, faults = self._reads(), page_faults()
-        wall, used = now - item.wall_ns, cpu - item.cpu_ns
-        net = max(0, wall - overhead)
+        reads, faults = self._reads.read(), page_faults()
         figures = (
-            net,
-            max(0, used - overhead, used * net // max(1, wall)),  # our own work was on a core only part of its time
+            *without_overhead(now - item.wall_ns, cpu - item.cpu_ns, overhead),
             reads[0] - item.reads[0],
             reads[1] - item.reads[1],
             faults - item.faults,
@@ -574,10 +563,8 @@ class Observer:
         """Carry out `action`; whatever goes wrong with keeping a value costs this cut point and nothing else."""
         try:
             action()
-        except (values.Uncopyable, Unsplittable) as error:
-            self.refused[address] = str(error)
         except Exception as error:  # properties and hashes of the user's objects may raise anything
-            self.refused[address] = f"its values cannot be looked at ({type(error).__name__}: {error})"
+            self.refused[address] = why_refused(error)
 
     def _add(self, address: Address, item: _Open, innermost: dict[str, Any]) -> None:
         if any(address[:length] in self._mixed for length in range(1, len(address))):
@@ -643,18 +630,18 @@ class Observer:
         owners += [item.locals["self"] for item in self._stack if "self" in item.locals]
         return shared_of(owners)
 
-    # Counters ------------------------------------------------------------------------------------
 
-    def _reads(self) -> tuple[int, int]:
-        if self._io is None:
-            return 0, 0
-        text = os.pread(self._io, 256, 0)
-        fields = text.split()
-        own_bytes = self._own_bytes + self._delay.own_bytes
-        own_calls = self._own_calls + self._delay.own_calls
-        self._own_bytes += len(text)
-        self._own_calls += 1
-        return int(fields[1]) - own_bytes, int(fields[5]) - own_calls
+def without_overhead(wall_ns: int, cpu_ns: int, overhead_ns: int) -> tuple[int, int]:
+    """Wall and CPU time without what watching took, which was on a core only part of its time."""
+    net = max(0, wall_ns - overhead_ns)
+    return net, max(0, cpu_ns - overhead_ns, cpu_ns * net // max(1, wall_ns))
+
+
+def why_refused(error: Exception) -> str:
+    """Why nothing is kept at a cut point, after what looking at its values raised."""
+    if isinstance(error, (values.Uncopyable, Unsplittable)):
+        return str(error)
+    return f"its values cannot be looked at ({type(error).__name__}: {error})"
 
 
 def shared_of(owners: Iterable[Any]) -> tuple[Any, ...]:
@@ -676,13 +663,6 @@ _IN_LOOP = 2
 """Items of the stack that stand before an iteration: its function and its loop."""
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
-
-
-def open_io() -> int | None:
-    try:
-        return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # not Linux, or not allowed
-        return None
 
 
 def page_faults() -> int:

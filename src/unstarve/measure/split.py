@@ -114,8 +114,6 @@ class Step:
     """The innermost loop that yields around it, a loop being its own; None outside of such loops."""
     can_skip: bool
     """Whether its results are plain locals of one turn of the loop, so that a snapshot can replace them."""
-    inputs: tuple[str, ...]
-    """Locals that it reads."""
     outputs: tuple[str, ...]
     """Locals of the turn that it assigns, or that it writes into."""
     carried: tuple[str, ...]
@@ -177,14 +175,7 @@ def switched(function: types.FunctionType) -> Switched:
 def _switched(filename: str, code: types.CodeType) -> Any:
     """Steps and code of the switched variant, or why there is none."""
     try:
-        found, owner = _definition(code)
-        definition = copy.deepcopy(found)
-        _refuse(definition, is_generator=True)
-        source = "".join(linecache.getlines(filename))
-        _Normaliser(source, code, hoists_iterables=True).function(definition)
-        if owner is not None:
-            _mangle(definition, owner)
-        switcher = _Switcher(definition, code)
+        switcher = _Switcher(_normalised(filename, code, is_generator=True), code)
         return switcher.steps, _compiled_definition(code, switcher.definition(), filename)
     except Unsplittable as refusal:
         return str(refusal)
@@ -211,17 +202,27 @@ def _loops(definition: ast.FunctionDef) -> Iterator[ast.For]:
 def _anatomy(filename: str, code: types.CodeType) -> Any:
     """Fields of `Split` after the first, or why there are none."""
     try:
-        found, owner = _definition(code)
-        definition = copy.deepcopy(found)
-        _refuse(definition)
-        source = "".join(linecache.getlines(filename))
-        _Normaliser(source, code).function(definition)
-        if owner is not None:
-            _mangle(definition, owner)
+        definition = _normalised(filename, code)
         units, bodies = _number(definition)
     except Unsplittable as refusal:
         return str(refusal)
     return definition, units, bodies, filename, {}
+
+
+def _normalised(filename: str, code: types.CodeType, *, is_generator: bool = False) -> ast.FunctionDef:
+    """The function's definition with nested calls as statements of their own, to be changed at will.
+
+    Raises:
+        Unsplittable: it is of a kind that cannot be taken apart.
+    """
+    found, owner = _definition(code)
+    definition = copy.deepcopy(found)
+    _refuse(definition, is_generator=is_generator)
+    source = "".join(linecache.getlines(filename))
+    _Normaliser(source, code, hoists_iterables=is_generator).function(definition)
+    if owner is not None:
+        _mangle(definition, owner)
+    return definition
 
 
 def _definition(code: types.CodeType) -> tuple[ast.FunctionDef, str | None]:
@@ -976,16 +977,8 @@ class _Watcher:
         return node
 
     def _block(self, statements: Sequence[ast.stmt], depth: int) -> list[ast.stmt]:
-        """The statements told about; `depth` is 1 in the body of a loop. Pins and releases count with their unit."""
-        result: list[ast.stmt] = []
-        pins: list[ast.stmt] = []
-        for position, node in enumerate(statements):
-            if getattr(node, "_is_pin", False) or (pins and _is_release(node)):
-                pins.append(node)
-            elif not _is_release(node):
-                result += self._statement(node, pins, _releases(statements[position + 1 :]), depth)
-                pins = []
-        return result + pins
+        """The statements told about; `depth` is 1 in the body of a loop."""
+        return _map_units(statements, lambda node, pins, releases: self._statement(node, pins, releases, depth))
 
     def _statement(self, node: ast.stmt, pins: list[ast.stmt], releases: list[ast.stmt], depth: int) -> list[ast.stmt]:
         number = getattr(node, "_number", None)
@@ -1008,6 +1001,21 @@ class _Watcher:
         node.body = [start, *self._block(node.body, depth=1), end]
         if isinstance(node, ast.For):
             node.iter = _runtime_call(node, "each", [node.iter])
+
+
+def _map_units(
+    statements: Sequence[ast.stmt], make: Callable[[Any, list[ast.stmt], list[ast.stmt]], list[ast.stmt]]
+) -> list[ast.stmt]:
+    """What `make` gives for each statement, the pins before it and the releases after it, which count with their unit."""
+    result: list[ast.stmt] = []
+    pins: list[ast.stmt] = []
+    for position, node in enumerate(statements):
+        if getattr(node, "_is_pin", False) or (pins and _is_release(node)):
+            pins.append(node)
+        elif not _is_release(node):
+            result += make(node, pins, _releases(statements[position + 1 :]))
+            pins = []
+    return result + pins
 
 
 def _releases(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -1240,7 +1248,6 @@ class _Switcher:
                 unit=unit,
                 loop=None if loop is None else loop._number,
                 can_skip=can_skip,
-                inputs=tuple(sorted(local)),
                 outputs=tuple(sorted(outputs | (local & turn))) if node is not loop else tuple(sorted(outputs)),
                 carried=tuple(sorted(self._carried(loop, node, turn))) if can_skip else (),
                 foreign=tuple(sorted(local - turn - set(self._first))),
@@ -1259,16 +1266,8 @@ class _Switcher:
         return ast.fix_missing_locations(self._node)
 
     def _block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """The statements with switches; pins and releases go with their unit."""
-        result: list[ast.stmt] = []
-        pins: list[ast.stmt] = []
-        for position, node in enumerate(statements):
-            if getattr(node, "_is_pin", False) or (pins and _is_release(node)):
-                pins.append(node)
-            elif not _is_release(node):
-                result += self._statement(node, pins, _releases(statements[position + 1 :]))
-                pins = []
-        return result + pins
+        """The statements with switches."""
+        return _map_units(statements, self._statement)
 
     def _statement(self, node: Any, pins: list[ast.stmt], releases: list[ast.stmt]) -> list[ast.stmt]:
         if isinstance(node, (ast.For, ast.While)) and _has_yield(node):
@@ -1359,10 +1358,7 @@ def _load_at(where: ast.stmt, number: int, names: Sequence[str]) -> list[ast.stm
     """`a, b = _unstarve.load(number, ("a", "b"), locals())`, or nothing for no names."""
     if not names:
         return []
-    target = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
-    arguments = [_parse_expression(text, where) for text in (repr(number), repr(tuple(names)), "locals()")]
-    assignment = ast.Assign([target], _runtime_call(where, "load", arguments))
-    return [ast.fix_missing_locations(ast.copy_location(assignment, where))]
+    return [_assign_loaded(where, names, (repr(number), repr(tuple(names)), "locals()"))]
 
 
 def _plain_block(statements: list[ast.stmt], loop: Callable[[Any], ast.stmt]) -> list[ast.stmt]:
@@ -1586,12 +1582,14 @@ def _load(where: ast.stmt, names: Sequence[str], *, keep: bool = False) -> list[
     (then also for no names: locals of the functions around this one may wait for it)."""
     if not names and not keep:
         return []
+    return [_assign_loaded(where, names, (repr(tuple(names)), *(["locals()"] if keep else [])))]
+
+
+def _assign_loaded(where: ast.stmt, names: Sequence[str], arguments: Iterable[str]) -> ast.stmt:
+    """The names assigned from `_unstarve.load` with these arguments."""
     target = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
-    arguments: list[ast.expr] = [ast.Tuple([ast.Constant(name) for name in names], ast.Load())]
-    if keep:
-        arguments.append(_parse_expression("locals()", where))
-    assignment = ast.Assign([target], _runtime_call(where, "load", arguments))
-    return [ast.fix_missing_locations(ast.copy_location(assignment, where))]
+    call = _runtime_call(where, "load", [_parse_expression(text, where) for text in arguments])
+    return ast.fix_missing_locations(ast.copy_location(ast.Assign([target], call), where))
 
 
 def _redirect(node: Any, method: str) -> Any:

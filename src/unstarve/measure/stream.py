@@ -2,8 +2,8 @@
 
 A generator cannot be exchanged while it runs. So the one that an iterable data set makes at the start of an epoch, before
 it has begun, is replaced by its `switched` variant, and so is every generator that such a loop draws from. While the
-stream is off, a turn of a loop costs one test more than before; while it is on, each step of the turn is timed, or kept,
-or skipped with what it makes coming from a pool.
+stream is off, a turn of a loop costs a test and the way through one generator of ours more than before; while it is on,
+each step of the turn is timed, or kept, or skipped with what it makes coming from a pool.
 
 Addresses name steps from the outside in: the step of the outermost generator, and where that step draws from another
 generator, the step in it. What a step calls is watched like any other function; such addresses go on after
@@ -15,7 +15,6 @@ from __future__ import annotations
 import collections
 import inspect
 import operator
-import os
 import sys
 import time
 import types
@@ -27,10 +26,9 @@ from torch.utils.data import ChainDataset
 
 from unstarve import labels
 from unstarve.measure import split, values
-from unstarve.measure.counters import RunDelay
+from unstarve.measure.counters import ReadCount, RunDelay
 from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import (
-    PAGE_BYTES,
     UNSET,
     Cost,
     Known,
@@ -39,11 +37,12 @@ from unstarve.measure.runtime import (
     is_data,
     is_library,
     marked,
-    open_io,
     page_faults,
     resolve,
     shared_of,
-)  # fmt: skip
+    why_refused,
+    without_overhead,
+)
 from unstarve.measure.split import ANY_ITERATION, Address, Step, Switched, Unsplittable
 from unstarve.script import is_package_file
 
@@ -345,9 +344,8 @@ class Turns:
         else:
             step = self._parts.steps[number]
             own = step.outputs if step.unit.is_loop else step.unit.outputs
-            wanted = {*own, *self._effects(number).changed}
-            missing = {name for name in names if name not in present}  # such as what the step's own call would be
-            wanted |= missing
+            missing = [name for name in names if name not in present]  # such as what the step's own call would be
+            wanted = {*own, *self._effects(number).changed, *missing}
             part = self._serving.pool.serve(lambda frames: [{n: v for n, v in frames[0].items() if n in wanted}])
             frame = part[0]
         found = [frame[name] if name in frame else present.get(name, UNSET) for name in names]
@@ -376,8 +374,9 @@ class Turns:
             return
         loop = self._parts.steps[last].loop
         for number, step in enumerate(self._parts.steps[: last + 1]):
-            is_effectless = step.unit.is_loop or bool(step.unit.outputs) or bool(self._effects(number).changed)
-            if step.loop == loop and step.can_skip and is_effectless and not self._effects(number).is_lasting:
+            effects = self._effects(number)
+            makes_locals = step.unit.is_loop or bool(step.unit.outputs) or bool(effects.changed)
+            if step.loop == loop and step.can_skip and makes_locals and not effects.is_lasting:
                 yield number
 
     def _loop_of(self, serving: Serving) -> int | None:
@@ -390,20 +389,18 @@ class Turns:
         address = (*self._base, number)
         if watch is None or not watch.needs(address):
             return
+        watch.guarded(address, lambda: self._add(watch.pools[address], number, frame))
+
+    def _add(self, pool: Pool, number: int, frame: dict[str, Any]) -> None:
         step = self._parts.steps[number]
-        try:
-            self._check(step, number, frame)
-            first = self._parts.function.__code__.co_varnames[:1]
-            shared = shared_of([frame[name] for name in first if name in frame])
-            names = {*step.carried, *step.outputs}
-            kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
-            if any(_is_unloaded(value) for value in kept.values()):
-                raise values.Uncopyable("a picture there is decoded later, and looking at it would change what it does")
-            watch.pools[address].add(values.snapshot([kept], shared), shared)
-        except (values.Uncopyable, Unsplittable) as error:
-            watch.refused[address] = str(error)
-        except Exception as error:  # properties and hashes of the user's objects may raise anything
-            watch.refused[address] = f"its values cannot be looked at ({type(error).__name__}: {error})"
+        self._check(step, number, frame)
+        first = self._parts.function.__code__.co_varnames[:1]
+        shared = shared_of([frame[name] for name in first if name in frame])
+        names = {*step.carried, *step.outputs}
+        kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
+        if any(_is_unloaded(value) for value in kept.values()):
+            raise values.Uncopyable("a picture there is decoded later, and looking at it would change what it does")
+        pool.add(values.snapshot([kept], shared), shared)
 
     def _check(self, step: Step, number: int, frame: dict[str, Any]) -> None:
         """Refuse cuts after which the generator would not go on as it does.
@@ -468,9 +465,8 @@ class StreamObserver:
         self._lengths: dict[str, int] = {}
         self._record = False
         self._overhead_ns = 0
-        self._io = open_io()
         self._delay = RunDelay()
-        self._own_bytes = self._own_calls = 0
+        self._reads = ReadCount(self._delay)
         self.is_filling = limit > 0
         """Whether locals are kept, and effects noted."""
         self.pools: dict[Address, Pool] = {address: Pool() for address in wanted}
@@ -495,7 +491,7 @@ class StreamObserver:
 
     @property
     def opaque_share(self) -> float:
-        """Share of the time that went into iterables which cannot be looked into, without CPU time of ours."""
+        """Share of the time that went into iterables which cannot be looked into."""
         spent = {address: sum(cost.wall_ns) for address, cost in self._steps.items()}
         whole = sum(wall for address, wall in spent.items() if address[:-1] not in spent)
         return sum(spent.get(address, 0) for address in self._opaque) / max(1, whole)
@@ -504,9 +500,7 @@ class StreamObserver:
         """Give back file descriptors."""
         for observer in self._inner.values():
             observer.close()
-        if self._io is not None:
-            os.close(self._io)
-            self._io = None
+        self._reads.close()
 
     def watch(self, stream: Stream, draw: Callable[[], Any], *, record: bool) -> Any:
         """What `draw` takes from the stream, watched; costs are kept if `record`."""
@@ -523,24 +517,16 @@ class StreamObserver:
         return result
 
     def _close_sample(self) -> None:
-        for address, (wall, cpu, read_bytes, calls, faults, delay) in self._sample.items():
-            cost = self._steps[address]
-            cost.wall_ns.append(wall)
-            cost.cpu_ns.append(cpu)
-            cost.delay_ns.append(delay)
-            cost.read_bytes += read_bytes
-            cost.read_calls += calls
-            cost.read_samples += read_bytes >= PAGE_BYTES
-            cost.faults += faults
+        for address, figures in self._sample.items():
+            self._steps[address].add(*figures)
 
     # Called by generators ------------------------------------------------------------------------
 
     def start(self, address: Address) -> None:
         """A step starts."""
         began = time.perf_counter_ns()
-        self._stack.append(_Open(address, (), 0))
-        item = self._stack[-1]
-        item.figures = self._figures()
+        item = _Open(address, self._figures(), 0)
+        self._stack.append(item)
         self._overhead_ns += time.perf_counter_ns() - began
         item.overhead_ns = self.overhead_ns
 
@@ -555,9 +541,8 @@ class StreamObserver:
         differences = [now - then for now, then in zip(self._figures(), item.figures, strict=True)]
         overhead = self.overhead_ns - item.overhead_ns
         wall, cpu, *others = differences
-        net = max(0, wall - overhead)
         total = self._sample.setdefault(address, [0] * len(differences))
-        for position, figure in enumerate((net, max(0, cpu - overhead, cpu * net // max(1, wall)), *others)):
+        for position, figure in enumerate((*without_overhead(wall, cpu, overhead), *others)):
             total[position] += figure
         if address not in self._steps:
             self._steps[address] = self._described(address, step, filename)
@@ -627,14 +612,14 @@ class StreamObserver:
 
     def mark(self, address: Address, frame: dict[str, Any], step: Step) -> None:
         """Remember what a step gets, so that its changes show when it has ended."""
-        self._guarded(address, lambda: self._set_marks(frame, step))
+        self.guarded(address, lambda: self._set_marks(frame, step))
 
     def _set_marks(self, frame: dict[str, Any], step: Step) -> None:
         self._marks, self._lengths = _prints(frame, step), _lengths(frame, step)
 
     def note_effects(self, address: Address, effects: Effects, frame: dict[str, Any], step: Step) -> None:
         """Add to `effects` what the step did to its locals."""
-        self._guarded(address, lambda: self._add_effects(effects, frame, step))
+        self.guarded(address, lambda: self._add_effects(effects, frame, step))
 
     def _add_effects(self, effects: Effects, frame: dict[str, Any], step: Step) -> None:
         now = _prints(frame, step)
@@ -642,27 +627,20 @@ class StreamObserver:
         effects.changed |= {name for name, mark in now.items() if name not in own and self._marks.get(name) != mark}
         effects.is_lasting |= self._lengths != _lengths(frame, step)
 
-    def _guarded(self, address: Address, action: Callable[[], None]) -> None:
+    def guarded(self, address: Address, action: Callable[[], None]) -> None:
         """Carry out `action`, which looks at objects of the user's; whatever goes wrong costs this cut point only."""
         began = time.perf_counter_ns()
         try:
             action()
         except Exception as error:
-            self.refused[address] = f"its values cannot be looked at ({type(error).__name__}: {error})"
+            self.refused[address] = why_refused(error)
         self._overhead_ns += time.perf_counter_ns() - began
 
     # Counters ------------------------------------------------------------------------------------
 
     def _figures(self) -> tuple[int, int, int, int, int, int]:
         """Wall time, CPU time, bytes and calls of reading, page faults, delay so far."""
-        read_bytes = read_calls = 0
-        if self._io is not None:
-            text = os.pread(self._io, 256, 0)
-            fields = text.split()
-            read_bytes = int(fields[1]) - self._own_bytes - self._delay.own_bytes
-            read_calls = int(fields[5]) - self._own_calls - self._delay.own_calls
-            self._own_bytes += len(text)
-            self._own_calls += 1
+        read_bytes, read_calls = self._reads.read()
         delay, cpu, faults = self._delay.read_ns(), time.process_time_ns(), page_faults()
         return time.perf_counter_ns(), cpu, read_bytes, read_calls, faults, delay
 

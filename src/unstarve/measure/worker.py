@@ -298,14 +298,15 @@ class Instruments:
         return self._batch_pool.serve()
 
     def _serve_cut(self, order: dict[str, Any], index: Any) -> Any:
-        if hasattr(self._fetcher, "dataset_iter"):
-            return self._serve_stream(order, index, resume=True)
-        return self._serve_through(self._server(order, resume=True), index)
+        return self._serve_at(order, index, resume=True)
 
     def _serve_knockout(self, order: dict[str, Any], index: Any) -> Any:
+        return self._serve_at(order, index, resume=False)
+
+    def _serve_at(self, order: dict[str, Any], index: Any, *, resume: bool) -> Any:
         if hasattr(self._fetcher, "dataset_iter"):
-            return self._serve_stream(order, index, resume=False)
-        return self._serve_through(self._server(order, resume=False), index)
+            return self._serve_stream(order, index, resume=resume)
+        return self._serve_through(self._server(order, resume=resume), index)
 
     def _serve_stream(self, order: dict[str, Any], index: Any, *, resume: bool) -> Any:
         fetcher, stream = self._fetcher, self._stream
