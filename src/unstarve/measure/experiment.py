@@ -349,7 +349,12 @@ class Experiment:
 
     def _collation_ns(self) -> float:
         """A sample's part of collating its batch."""
-        return self._collate_ns() / max(1, max((findings.batch_size for findings in self._findings), default=1))
+        return self._collate_ns() / self._batch_size
+
+    @property
+    def _batch_size(self) -> int:
+        """Samples in a batch, as the workers saw it."""
+        return max((findings.batch_size for findings in self._findings), default=1) or 1
 
     def _first_collations(self) -> list[Findings]:
         """What the first pass saw of collation: later ones look into it, and slow it down."""
@@ -372,9 +377,10 @@ class Experiment:
             )
             lines = next((findings.lines for findings in reversed(self._findings) if findings.lines), ())
             stages += plan.sampled_stages(lines, walls)
-        collate_walls = tuple(wall for findings in self._first_collations() for wall in findings.collate_wall_ns)
-        collate_cpus = tuple(cpu for findings in self._first_collations() for cpu in findings.collate_cpu_ns)
-        size = max((findings.batch_size for findings in self._findings), default=1) or 1
+        first = self._first_collations()
+        collate_walls = tuple(wall for findings in first for wall in findings.collate_wall_ns)
+        collate_cpus = tuple(cpu for findings in first for cpu in findings.collate_cpu_ns)
+        size = self._batch_size
         if collate_walls:
             stages.append(
                 plan.fixed_stage(
@@ -723,8 +729,7 @@ class Experiment:
         return len(fetches) >= 4 and fetches[-1] > 3 * fetches[len(fetches) // 4]
 
     def _collate_share(self) -> float:
-        sizes = max((findings.batch_size for findings in self._findings), default=1) or 1
-        whole = self._sample_ns() * sizes
+        whole = self._sample_ns() * self._batch_size
         return self._collate_ns() / whole if whole else 0.0
 
     def _body_ns(self, rung: str) -> float:

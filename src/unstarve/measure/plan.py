@@ -400,8 +400,9 @@ def _called(callee: str | None, text: str) -> list[str]:
 def suspects(found: Sequence[Node], limit: int) -> list[Node]:
     """The stages that take most of a sample's time, most expensive first.
 
-    A transform of a chain is one suspect, and so is each stage that a generator draws from. Elsewhere the way leads down while one statement takes most of what contains
-    it; where none does, the whole is the suspect, since mending any one of its parts would gain little.
+    A transform of a chain is one suspect, and so is each stage that a generator draws from. Elsewhere the way leads
+    down while one statement takes most of what contains it; where none does, the whole is the suspect, since mending
+    any one of its parts would gain little.
     """
     tops = [node for node in found if not any(_is_below(node, other) for other in found)]
     chosen = [suspect for node in tops for suspect in _down(node, found)]
