@@ -154,11 +154,9 @@ def test_an_order_that_gives_nearly_the_same_says_so(likeness: str, differing: f
     assert words in remedy.advice
 
 
-def lean_trial(period: float, *, is_read: bool = True) -> Recording:
+def lean_trial(period: float) -> Recording:
     """A starved loop in which a leaner batch was tried."""
-    change = Change(
-        path="batch[0]", how="cast", dtype="float32", small="uint8", is_read=is_read, saved_bytes=IMAGE.bytes * 3 // 4
-    )
+    change = Change(path="batch[0]", how="cast", dtype="float32", small="uint8", saved_bytes=IMAGE.bytes * 3 // 4)
     recording = make_recording({**STARVED, "trial:lean-batch": period}, payload=(IMAGE, LABELS))
     rungs = tuple(
         dataclasses.replace(rung, changes=(change,)) if rung.id == "trial:lean-batch" else rung
@@ -174,9 +172,6 @@ def test_a_leaner_batch_that_helped_is_a_remedy() -> None:
     assert remedy.measured_gain.value == pytest.approx(80 / 60, rel=0.02)
     assert "`batch[0]` as uint8 instead of float32" in remedy.advice
     assert "in the loop's process" in remedy.advice
-    assert "left out" not in remedy.advice
-    unread = next(item for item in judge(lean_trial(60, is_read=False)).remedies if item.id == "lean-batch")
-    assert "left out" in unread.advice
 
 
 @pytest.mark.parametrize("period", [100, 80, 78], ids=["slower", "same", "saves little"])

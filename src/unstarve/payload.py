@@ -190,20 +190,21 @@ class Change:
     """Type of what is sent."""
     classes: int = 0
     """Length of one-hot rows."""
-    is_read: bool = True
-    """Whether the step was seen to read it; where not, other values do as well."""
     saved_bytes: int
     """Bytes a step that need not be sent."""
 
     def __str__(self) -> str:
         if self.how == "once":
-            return f"`{self.path}` {'made in the loop' if self.is_read else 'left out'}"
+            return f"`{self.path}` made in the loop"
         what = f"{self.small} ids" if self.how == "ids" else self.small
         return f"`{self.path}` as {what} instead of {self.dtype}"
 
 
 def changes(fields: Iterable[Field], *, batch_size: int | None) -> tuple[Change, ...]:
-    """For the tensors among the findings that can be undone, how to send less."""
+    """For the tensors among the findings that can be undone, how to send less.
+
+    A field that no step was seen to read stays: a later step may read it.
+    """
     by_path = {field.path: field for field in fields}
     found = []
     for item in findings(by_path.values(), batch_size=batch_size):
@@ -213,14 +214,14 @@ def changes(fields: Iterable[Field], *, batch_size: int | None) -> tuple[Change,
             found.append(
                 Change(
                     path=item.path, how=how[0], dtype=field.dtype, small=how[1], classes=how[2],
-                    is_read=item.id != "unread", saved_bytes=item.bytes_before - item.bytes_after,
+                    saved_bytes=item.bytes_before - item.bytes_after,
                 )
             )  # fmt: skip
     return tuple(found)
 
 
 def _how(item: Finding, field: Field) -> tuple[str, str, int] | None:
-    if item.id in ("unread", "constant"):
+    if item.id == "constant":
         return "once", field.dtype, 0
     if item.id == "class-ids":
         return "ids", _smallest_type(0, field.shape[-1] - 1) or "int64", field.shape[-1]

@@ -119,16 +119,13 @@ def _lean_batch(recording: Recording) -> list[Remedy]:
     whole = sum(field.bytes_per_step for field in recording.payload)
     saved = sum(change.saved_bytes for change in rung.changes)
     where = "on the device" if recording.has_device else "in the loop's process"
-    unread = (
-        " Fields that the step was not seen to read were left out." if any(not c.is_read for c in rung.changes) else ""
-    )
     return [
         Remedy(
             id="lean-batch",
             advice=(
                 f"Send less: {'; '.join(map(str, rung.changes))}. That leaves {_mib(whole - saved)} of the batch's "
                 f"{_mib(whole)}. In the trial the values were made whole again {where} before the loop got them, which "
-                f"is paid for in the gain; every batch was compared with what it had been.{unread}"
+                f"is paid for in the gain; every batch was compared with what it had been."
             ),
             measured_gain=gain,
             about="payload",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 
@@ -379,3 +380,40 @@ def test_each_epoch_counts_its_own() -> None:
                 if number >= drop:
                     clock.work(5)
     assert [start.dropped for start in engine.recording().starts] == [12, 0]
+
+
+def test_what_the_script_does_between_epochs_has_its_own_settings() -> None:
+    """Threads and collector are on trial while the loop runs, and not in the validation or the start of an epoch."""
+
+    def program(bench: Bench) -> Program:
+        bench.limit_threads(1)
+        bench.allow_collector(False)
+        yield from some(bench, 40)
+        bench.limit_threads(None)
+        bench.allow_collector(True)
+
+    own = torch.get_num_threads()
+    torch.set_num_threads(2)
+    inside, between, validating = set(), set(), set()
+    engine = engine_with(program)
+    loader, other = DataLoader(Signed(48), batch_size=4), DataLoader(Signed(8), batch_size=4)
+    try:
+        with installed(engine), pytest.raises(errors.Finished):
+            while True:
+                for position, _ in enumerate(loader):
+                    _work()
+                    if position > 4:  # the loader has been chosen by then
+                        inside.add((torch.get_num_threads(), gc.isenabled()))
+                    if position > 9:
+                        break
+                with torch.no_grad():
+                    for _ in other:
+                        validating.add((torch.get_num_threads(), gc.isenabled()))
+                for _ in loader:
+                    _work()
+                between.add((torch.get_num_threads(), gc.isenabled()))
+        assert inside == {(1, False)}
+        assert between == validating == {(2, True)}
+        assert (torch.get_num_threads(), gc.isenabled()) == (2, True)
+    finally:
+        torch.set_num_threads(own)

@@ -42,6 +42,9 @@ class LoopBench:
         collate = getattr(session.loader, "collate_fn", None)
         self.collate_name, self.collate_source = describe_function(collate)
         self.threads = torch.get_num_threads()
+        self._threads_tried: int | None = None
+        self._own_threads: int | None = None
+        self._is_collecting = True
         self.dataset_name = type(getattr(session.loader, "dataset", None)).__name__
         self.clock_ns = engine.clock_ns
         self.rungs = engine.set_rungs
@@ -92,7 +95,8 @@ class LoopBench:
 
     def allow_collector(self, is_allowed: bool) -> None:
         """Switch the garbage collector of this process off, or on again where the script had it on."""
-        COLLECTOR.allow(is_allowed)
+        self._is_collecting = is_allowed
+        self.go_on()
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -134,9 +138,25 @@ class LoopBench:
 
     def limit_threads(self, count: int | None) -> None:
         """Let torch compute on so many threads in this process; None for as many as the script chose."""
-        wanted = count or self.threads
-        if torch.get_num_threads() != wanted:
-            torch.set_num_threads(wanted)
+        self._threads_tried = count
+        self.go_on()
+
+    def pause(self) -> None:
+        """Give this process its own settings back: what the script does now is not the loop that is tried."""
+        self._set(None, is_collecting=True)
+
+    def go_on(self) -> None:
+        """Have the settings on trial in force, again if need be."""
+        self._set(self._threads_tried, is_collecting=self._is_collecting)
+
+    def _set(self, threads: int | None, *, is_collecting: bool) -> None:
+        COLLECTOR.allow(is_collecting)
+        if threads is not None and self._own_threads is None:
+            self._own_threads = torch.get_num_threads()
+            torch.set_num_threads(threads)
+        elif threads is None and self._own_threads is not None:
+            torch.set_num_threads(self._own_threads)
+            self._own_threads = None
 
     def lean_changes(self) -> tuple[Change, ...]:
         """How the fields of a batch could be sent as less, after the audit."""

@@ -75,6 +75,7 @@ class Watched:
             self._is_over = True
             if self._session.current is self:
                 self._session.ended_ns = self._engine.clock_ns()
+            self._engine.pause()
             raise
 
     def __len__(self) -> int:
@@ -133,6 +134,7 @@ class Engine:
         self.target: Session | None = None
         self._make_program = program
         self._program: experiment.Program | None = None
+        self._bench: LoopBench | None = None
         self._ended_ns = 0
         self.is_finished = False
         self.was_in_thread = False
@@ -179,6 +181,7 @@ class Engine:
         if threading.current_thread() is not threading.main_thread():
             self.was_in_thread = True
             return make_iterator(loader)
+        self.pause()
         session = self._session(loader)
         now = self.clock_ns()
         self._close_iterator(session, now)
@@ -205,6 +208,11 @@ class Engine:
                 for batch in self.iterate(session.loader, make_iterator):
                     accelerator.to_device(batch, non_blocking=session.facts.pin_memory)
                     accelerator.launch(step_ms / 1e3)
+
+    def pause(self) -> None:
+        """Leave this process as the script has it until the loop asks for its next batch."""
+        if self._bench is not None:
+            self._bench.pause()
 
     def _is_wanted(self, session: Session) -> bool:
         if self.wanted_loader is None:
@@ -404,6 +412,8 @@ class Engine:
     def _batch(self, session: Session, step: Step | None) -> tuple[Any, Telemetry | None]:
         if session is not self.target or self._program is None:
             return self._pull(session)
+        if self._bench is not None:
+            self._bench.go_on()
         self._is_disturbed = self._given is not None  # the epoch ended before the batch that was asked for
         if self._given is None:
             try:
@@ -537,7 +547,8 @@ class Engine:
             if session.fleet is not None and not self.options.only_baseline:
                 session.fleet.repeat()
             COLLECTOR.start()
-            self._program = self._make_program(LoopBench(self, session), self.options)
+            self._bench = LoopBench(self, session)
+            self._program = self._make_program(self._bench, self.options)
         return wanted
 
     def _finish(self) -> None:

@@ -698,9 +698,8 @@ class Experiment:
         """Try to send less where moving batches, to the loop or to the device, costs something."""
         moving = max(self._ratio(HOST.id, COLLATED.id), self._ratio(DEVICE.id, HOST.id))
         planned = self._bench.lean_changes() if self._bench.workers and moving > 1.05 else ()
-        # one value for all is a view that cannot be pinned, and a field that seems unread may be read by a later step
-        is_pinned = self._bench.settings.pin_memory
-        found = tuple([c for c in planned if c.is_read and not (is_pinned and c.how == "once")])
+        is_pinned = self._bench.settings.pin_memory  # one value for all is a view that cannot be pinned
+        found = tuple([change for change in planned if not (is_pinned and change.how == "once")])
         if found:
             rung = replace(LEAN, changes=found)
             self.add(rung, "loader", lean.as_order(found))

@@ -105,7 +105,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Step:
+class Statement:
     """One unit of a switched generator: a simple statement, or what a loop that yields gets from its iterable."""
 
     unit: Unit
@@ -124,11 +124,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Switched:
-    """A generator function with a switch at each step."""
+    """A generator function with a switch at each statement."""
 
     function: types.FunctionType
     """The function itself."""
-    steps: tuple[Step, ...]
+    statements: tuple[Statement, ...]
     """In the order of the source, by number."""
     filename: str
     """Source file."""
@@ -159,7 +159,7 @@ def split(function: Any) -> Split:
 
 
 def switched(function: types.FunctionType) -> Switched:
-    """The generator function with a switch at each of its steps; compiled once.
+    """The generator function with a switch at each of its statements; compiled once.
 
     Raises:
         Unsplittable: no source, or not of what runs; no generator; code that looks at its own frame or is sent values.
@@ -167,8 +167,8 @@ def switched(function: types.FunctionType) -> Switched:
     made = _switched(function.__code__.co_filename, function.__code__)
     if isinstance(made, str):
         raise Unsplittable(made)
-    steps, code = made
-    return Switched(function, steps, function.__code__.co_filename, code)
+    statements, code = made
+    return Switched(function, statements, function.__code__.co_filename, code)
 
 
 @functools.lru_cache(maxsize=256)
@@ -176,7 +176,7 @@ def _switched(filename: str, code: types.CodeType) -> Any:
     """Steps and code of the switched variant, or why there is none."""
     try:
         switcher = _Switcher(_normalised(filename, code, is_generator=True), code)
-        return switcher.steps, _compiled_definition(code, switcher.definition(), filename)
+        return switcher.statements, _compiled_definition(code, switcher.definition(), filename)
     except Unsplittable as refusal:
         return str(refusal)
 
@@ -1214,10 +1214,10 @@ class _Switcher:
         ]
         self._local = {*code.co_varnames, *code.co_cellvars} - definition._hidden  # type: ignore[attr-defined]
         self._first = code.co_varnames[: min(1, code.co_argcount)]
-        self._steps: list[Step] = []
+        self._statements: list[Statement] = []
         definition.body = _map_yields_from(definition.body)
         self._number(definition.body, None, 0)
-        self.steps = tuple(self._steps)
+        self.statements = tuple(self._statements)
 
     def _number(self, statements: Sequence[Any], loop: Any, depth: int) -> None:
         for node in statements:
@@ -1236,15 +1236,15 @@ class _Switcher:
                 self._add(node, loop)
 
     def _add(self, node: Any, loop: Any) -> None:
-        number = len(self._steps)
+        number = len(self._statements)
         unit = _unit(node, number)
         turn = _turn_names(loop, self._captured) if loop is not None else set()
         outputs = _written_names(node.target if node is loop and isinstance(node, ast.For) else node) & turn
         read = _loaded_names([node.iter if isinstance(node, ast.For) else node] if node is loop else [node])
         local = {name for name in read if name in self._local or _is_temporary(name)}
         can_skip = loop is not None and _is_switchable(loop) and _only_writes(node, loop, turn)
-        self._steps.append(
-            Step(
+        self._statements.append(
+            Statement(
                 unit=unit,
                 loop=None if loop is None else loop._number,
                 can_skip=can_skip,
@@ -1276,19 +1276,19 @@ class _Switcher:
         if number is None:
             _map_blocks(node, self._block)
             return [*pins, node, *releases]
-        step = self._steps[number]
+        statement = self._statements[number]
         _redirect(node, "call")
         run = [*pins, node, *releases, _tell(node, "ends", number)]
         test = _runtime_call(
             node, "starts", [_parse_expression(repr(number), node), _parse_expression("locals()", node)]
         )
-        if not step.can_skip:
+        if not statement.can_skip:
             return [ast.copy_location(ast.Expr(test), node), *run]
-        return [ast.copy_location(ast.If(test, run, self._loaded(node, step)), node)]
+        return [ast.copy_location(ast.If(test, run, self._loaded(node, statement)), node)]
 
-    def _loaded(self, node: ast.stmt, step: Step) -> list[ast.stmt]:
-        names = sorted({*step.outputs, *step.carried, *_written_names(node)})
-        return _load_at(node, step.unit.number, names) or [ast.copy_location(ast.Pass(), node)]
+    def _loaded(self, node: ast.stmt, statement: Statement) -> list[ast.stmt]:
+        names = sorted({*statement.outputs, *statement.carried, *_written_names(node)})
+        return _load_at(node, statement.unit.number, names) or [ast.copy_location(ast.Pass(), node)]
 
     def _loop(self, node: Any) -> ast.stmt:
         number = node._number
@@ -1312,10 +1312,10 @@ class _Switcher:
 
     def _turn(self, node: Any, take: list[ast.stmt]) -> list[ast.stmt]:
         """The start of a turn of a loop: what it runs over gives its item, or a snapshot stands for it."""
-        step = self._steps[node._number]
+        statement = self._statements[node._number]
         test = _runtime_call(node, "turns", [_parse_expression(repr(node._number), node)])
         run = [*take, _tell(node, "turned", node._number)]
-        instead = _load_at(node, node._number, sorted({*step.outputs, *step.carried})) or [ast.Pass()]
+        instead = _load_at(node, node._number, sorted({*statement.outputs, *statement.carried})) or [ast.Pass()]
         return [ast.copy_location(ast.If(test, run, instead), node)]
 
     def _draw_from_runtime(self, node: ast.For, number: int) -> None:

@@ -3,11 +3,11 @@
 A generator cannot be exchanged while it runs. So the one that an iterable data set makes at the start of an epoch, before
 it has begun, is replaced by its `switched` variant, and so is every generator that such a loop draws from. While the
 stream is off, a turn of a loop costs a test and the way through one generator of ours more than before; while it is on,
-each step of the turn is timed, or kept, or skipped with what it makes coming from a pool.
+each statement of the turn is timed, or kept, or skipped with what it makes coming from a pool.
 
-Addresses name steps from the outside in: the step of the outermost generator, and where that step draws from another
-generator, the step in it. What a step calls is watched like any other function; such addresses go on after
-`ANY_ITERATION`, which says that only the step as a whole can be served.
+Addresses name statements from the outside in: the statement of the outermost generator, and where that statement draws from another
+generator, the statement in it. What a statement calls is watched like any other function; such addresses go on after
+`ANY_ITERATION`, which says that only the statement as a whole can be served.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from unstarve.measure.runtime import (
     why_refused,
     without_overhead,
 )
-from unstarve.measure.split import ANY_ITERATION, Address, Step, Switched, Unsplittable
+from unstarve.measure.split import ANY_ITERATION, Address, Statement, Switched, Unsplittable
 from unstarve.script import is_package_file
 
 OPAQUE_SHARE = 0.5
@@ -56,11 +56,11 @@ MOST_IN_A_ROW = 2000
 """Steps served without a sample for the loop: what follows drops all of the few that were kept."""
 
 _BUFFERS = (list, dict, set, bytearray, collections.deque)
-"""A step that makes one of these longer or shorter leaves something for later turns, so that it must run."""
+"""A statement that makes one of these longer or shorter leaves something for later turns, so that it must run."""
 
 
 Place = tuple[types.CodeType, int]
-"""A step, by its function's code and its number."""
+"""A statement, by its function's code and its number."""
 
 
 class Stream:
@@ -69,7 +69,7 @@ class Stream:
     Args:
         dataset: the data set.
         generator: what `iter(dataset)` gave, not yet begun.
-        effects: what steps were seen to change beside what they assign; it grows meanwhile.
+        effects: what statements were seen to change beside what they assign; it grows meanwhile.
 
     Raises:
         Unsplittable: the generator cannot be switched.
@@ -80,7 +80,7 @@ class Stream:
         self._gave_up: str | None = None
         self._generator = self._adopted(generator, ())
         self.is_on = False
-        """Whether steps are watched or served; read by every turn of a loop."""
+        """Whether statements are watched or served; read by every turn of a loop."""
         self.watch: StreamObserver | None = None
         """Who watches, if anyone does."""
         self.serving: Serving | None = None
@@ -110,15 +110,15 @@ class Stream:
         return item
 
     def observe(self, observer: StreamObserver | None) -> None:
-        """Have steps watched from their next turn on, or no longer."""
+        """Have statements watched from their next turn on, or no longer."""
         self.watch, self.is_on = observer, observer is not None
 
     def serve(self, serving: Serving | None) -> None:
-        """Have steps served from their next turn on, or no longer."""
+        """Have statements served from their next turn on, or no longer."""
         self.serving, self.is_on = serving, serving is not None
 
     def count_served(self) -> None:
-        """Note that a step was served.
+        """Note that a statement was served.
 
         Raises:
             Unsplittable: too many were, without a sample for the loop.
@@ -207,7 +207,7 @@ _IN_LOCAL = _PROBE.count()
 
 @dataclass(slots=True)
 class Effects:
-    """What one step was seen to do to its locals beyond assigning."""
+    """What one statement was seen to do to its locals beyond assigning."""
 
     is_lasting: bool = False
     """Whether it puts something into a buffer that outlives the turn, or takes something out."""
@@ -217,14 +217,14 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is served: all of a turn up to a step, or the step alone."""
+    """What is served: all of a turn up to a statement, or the statement alone."""
 
     address: Address
-    """The step."""
+    """The statement."""
     pool: Pool
-    """Snapshots of the locals of a turn when the step had ended."""
+    """Snapshots of the locals of a turn when the statement had ended."""
     resume: bool
-    """Whether what comes before the step is skipped too."""
+    """Whether what comes before the statement is skipped too."""
 
 
 class Turns:
@@ -233,7 +233,7 @@ class Turns:
     Args:
         stream: what it belongs to.
         parts: the generator's function.
-        base: address of the step that draws from it; empty for the outermost.
+        base: address of the statement that draws from it; empty for the outermost.
     """
 
     getitem = staticmethod(operator.getitem)
@@ -270,7 +270,7 @@ class Turns:
             except StopIteration:
                 return
             if watch is not None and watch is self.stream.watch:
-                watch.end(address, self._parts.steps[number], self._parts.filename, is_opaque=is_opaque)
+                watch.end(address, self._parts.statements[number], self._parts.filename, is_opaque=is_opaque)
             yield item.pop()  # the loop alone shall know it
 
     def adopt(self, number: int, items: Any, is_own: bool) -> Any:
@@ -308,30 +308,30 @@ class Turns:
         frame.clear()
 
     def starts(self, number: int, frame: dict[str, Any]) -> bool:
-        """A step is about to run, or to be skipped: then its locals come from a snapshot."""
+        """A statement is about to run, or to be skipped: then its locals come from a snapshot."""
         if self.stream.serving is not None and number in self._skipped():
             return False
         watch = self.stream.watch
         if watch is not None and watch.is_filling:
-            watch.mark((*self._base, number), frame, self._parts.steps[number])
+            watch.mark((*self._base, number), frame, self._parts.statements[number])
         frame.clear()  # up to Python 3.12 the frame keeps this dictionary, and all that is in it
         if watch is not None:
             watch.start((*self._base, number))
         return True
 
     def ends(self, number: int, frame: dict[str, Any]) -> None:
-        """A step has ended."""
+        """A statement has ended."""
         watch = self.stream.watch
         if watch is not None:
-            step = self._parts.steps[number]
-            watch.end((*self._base, number), step, self._parts.filename)
+            statement = self._parts.statements[number]
+            watch.end((*self._base, number), statement, self._parts.filename)
             if watch.is_filling:
-                watch.note_effects((*self._base, number), self._effects(number), frame, step)
+                watch.note_effects((*self._base, number), self._effects(number), frame, statement)
                 self._keep(number, frame)
         frame.clear()
 
     def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
-        """A step's call: looked into where the watch was sent there, or where it leads to transforms."""
+        """A statement's call: looked into where the watch was sent there, or where it leads to transforms."""
         watch = self.stream.watch
         return callee(*arguments, **keywords) if watch is None else watch.call(callee, arguments, keywords)
 
@@ -342,9 +342,9 @@ class Turns:
         if self._serving.resume:
             frame = self._frame = self._frame or self._serving.pool.serve()[0]
         else:
-            step = self._parts.steps[number]
-            own = step.outputs if step.unit.is_loop else step.unit.outputs
-            missing = [name for name in names if name not in present]  # such as what the step's own call would be
+            statement = self._parts.statements[number]
+            own = statement.outputs if statement.unit.is_loop else statement.unit.outputs
+            missing = [name for name in names if name not in present]  # such as what the statement's own call would be
             wanted = {*own, *self._effects(number).changed, *missing}
             part = self._serving.pool.serve(lambda frames: [{n: v for n, v in frames[0].items() if n in wanted}])
             frame = part[0]
@@ -372,17 +372,17 @@ class Turns:
         if not serving.resume:
             yield last
             return
-        loop = self._parts.steps[last].loop
-        for number, step in enumerate(self._parts.steps[: last + 1]):
+        loop = self._parts.statements[last].loop
+        for number, statement in enumerate(self._parts.statements[: last + 1]):
             effects = self._effects(number)
-            makes_locals = step.unit.is_loop or bool(step.unit.outputs) or bool(effects.changed)
-            if step.loop == loop and step.can_skip and makes_locals and not effects.is_lasting:
+            makes_locals = statement.unit.is_loop or bool(statement.unit.outputs) or bool(effects.changed)
+            if statement.loop == loop and statement.can_skip and makes_locals and not effects.is_lasting:
                 yield number
 
     def _loop_of(self, serving: Serving) -> int | None:
         if serving.address[:-1] != self._base:
             return None
-        return self._parts.steps[serving.address[-1]].loop
+        return self._parts.statements[serving.address[-1]].loop
 
     def _keep(self, number: int, frame: dict[str, Any]) -> None:
         watch = self.stream.watch
@@ -392,27 +392,27 @@ class Turns:
         watch.guarded(address, lambda: self._add(watch.pools[address], number, frame))
 
     def _add(self, pool: Pool, number: int, frame: dict[str, Any]) -> None:
-        step = self._parts.steps[number]
-        self._check(step, number, frame)
+        statement = self._parts.statements[number]
+        self._check(statement, number, frame)
         first = self._parts.function.__code__.co_varnames[:1]
         shared = shared_of([frame[name] for name in first if name in frame])
-        names = {*step.carried, *step.outputs}
+        names = {*statement.carried, *statement.outputs}
         kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
         if any(_is_unloaded(value) for value in kept.values()):
             raise values.Uncopyable("a picture there is decoded later, and looking at it would change what it does")
         pool.add(values.snapshot([kept], shared), shared)
 
-    def _check(self, step: Step, number: int, frame: dict[str, Any]) -> None:
+    def _check(self, statement: Statement, number: int, frame: dict[str, Any]) -> None:
         """Refuse cuts after which the generator would not go on as it does.
 
         Raises:
             Unsplittable: they are of that kind.
         """
-        if not step.can_skip:
+        if not statement.can_skip:
             raise Unsplittable("what it changes outlives a turn of its loop")
         if self._effects(number).is_lasting:
             raise Unsplittable("it works on a buffer that outlives a turn of its loop")
-        if not step.unit.is_loop and any(_is_drawn_from(frame.get(name)) for name in step.foreign):
+        if not statement.unit.is_loop and any(_is_drawn_from(frame.get(name)) for name in statement.foreign):
             raise Unsplittable("it draws from something that outlives a turn of its loop")
 
 
@@ -426,13 +426,13 @@ def _is_ours(items: Any) -> bool:
 
 
 def _is_drawn_from(value: Any) -> bool:
-    """Whether the value is a file, an iterator or the like, whose state a step moves on."""
+    """Whether the value is a file, an iterator or the like, whose state a statement moves on."""
     return hasattr(value, "__next__") or hasattr(value, "read") or hasattr(value, "recv")
 
 
 @dataclass(slots=True)
 class _Open:
-    """A step that has started and not ended."""
+    """A statement that has started and not ended."""
 
     address: Address
     figures: tuple[int, ...]
@@ -440,10 +440,10 @@ class _Open:
 
 
 class StreamObserver:
-    """Times the steps of a stream, sample by sample, and snapshots locals at wanted cut points.
+    """Times the statements of a stream, sample by sample, and snapshots locals at wanted cut points.
 
     Args:
-        opened: addresses of steps whose calls are to be looked into.
+        opened: addresses of statements whose calls are to be looked into.
         wanted: cut points to fill, by address.
         limit: snapshots to keep at each.
         known: what this process has learnt about code; it grows meanwhile.
@@ -458,7 +458,7 @@ class StreamObserver:
         self._stack: list[_Open] = []
         self._sample: dict[Address, list[int]] = {}
         self._inner: dict[Address, Observer] = {}
-        self._steps: dict[Address, Cost] = {}
+        self._statements: dict[Address, Cost] = {}
         self._opaque: set[Address] = set()
         self._calls: dict[Address, tuple[str | None, bool]] = {}
         self._marks: dict[str, Any] = {}
@@ -471,7 +471,7 @@ class StreamObserver:
         """Whether locals are kept, and effects noted."""
         self.pools: dict[Address, Pool] = {address: Pool() for address in wanted}
         self.chains: dict[Address, list[Any]] = {}
-        """As of an `Observer`: nothing leads to a step but its generators."""
+        """As of an `Observer`: nothing leads to a statement but its generators."""
         self.refused: dict[Address, str] = {}
 
     @property
@@ -481,18 +481,18 @@ class StreamObserver:
 
     @property
     def costs(self) -> dict[Address, Cost]:
-        """Costs of steps, and of what they call, by address."""
+        """Costs of statements, and of what they call, by address."""
         inner = {
             (*address, ANY_ITERATION, *inside): cost
             for address, observer in self._inner.items()
             for inside, cost in observer.costs.items()
         }
-        return {**self._steps, **inner}
+        return {**self._statements, **inner}
 
     @property
     def opaque_share(self) -> float:
         """Share of the time that went into iterables which cannot be looked into."""
-        spent = {address: sum(cost.wall_ns) for address, cost in self._steps.items()}
+        spent = {address: sum(cost.wall_ns) for address, cost in self._statements.items()}
         whole = sum(wall for address, wall in spent.items() if address[:-1] not in spent)
         return sum(spent.get(address, 0) for address in self._opaque) / max(1, whole)
 
@@ -518,20 +518,20 @@ class StreamObserver:
 
     def _close_sample(self) -> None:
         for address, figures in self._sample.items():
-            self._steps[address].add(*figures)
+            self._statements[address].add(*figures)
 
     # Called by generators ------------------------------------------------------------------------
 
     def start(self, address: Address) -> None:
-        """A step starts."""
+        """A statement starts."""
         began = time.perf_counter_ns()
         item = _Open(address, self._figures(), 0)
         self._stack.append(item)
         self._overhead_ns += time.perf_counter_ns() - began
         item.overhead_ns = self.overhead_ns
 
-    def end(self, address: Address, step: Step, filename: str, *, is_opaque: bool = False) -> None:
-        """A step has ended; steps above it that an exception left open are forgotten."""
+    def end(self, address: Address, statement: Statement, filename: str, *, is_opaque: bool = False) -> None:
+        """A statement has ended; statements above it that an exception left open are forgotten."""
         began = time.perf_counter_ns()
         places = [place for place, item in enumerate(self._stack) if item.address == address]
         if not places:  # it started before watching did
@@ -544,14 +544,14 @@ class StreamObserver:
         total = self._sample.setdefault(address, [0] * len(differences))
         for position, figure in enumerate((*without_overhead(wall, cpu, overhead), *others)):
             total[position] += figure
-        if address not in self._steps:
-            self._steps[address] = self._described(address, step, filename)
+        if address not in self._statements:
+            self._statements[address] = self._described(address, statement, filename)
         if is_opaque:
             self._opaque.add(address)
         self._overhead_ns += time.perf_counter_ns() - began
 
     def call(self, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """A step's call, looked into if need be."""
+        """A statement's call, looked into if need be."""
         if not self._stack:
             return callee(*arguments, **keywords)
         began = time.perf_counter_ns()
@@ -571,7 +571,7 @@ class StreamObserver:
             return callee(*arguments, **keywords)
 
     def _observer(self, address: Address, found: Any) -> Observer | None:
-        """Who watches the function that a step calls, if it is to be looked into."""
+        """Who watches the function that a statement calls, if it is to be looked into."""
         if found is None or address in self.refused:
             return None
         if address not in self._inner:
@@ -589,8 +589,8 @@ class StreamObserver:
             self._inner[address] = Observer([rest for rest in inside if rest], known=self._known)
         return self._inner[address]
 
-    def _described(self, address: Address, step: Step, filename: str) -> Cost:
-        unit = step.unit
+    def _described(self, address: Address, statement: Statement, filename: str) -> Cost:
+        unit = statement.unit
         cost = Cost(
             name=unit.callee or unit.text,
             text=unit.text,
@@ -610,22 +610,22 @@ class StreamObserver:
         """Whether a snapshot is wanted at this cut point."""
         return address in self.pools and address not in self.refused and len(self.pools[address]) < self._limit
 
-    def mark(self, address: Address, frame: dict[str, Any], step: Step) -> None:
-        """Remember what a step gets, so that its changes show when it has ended."""
-        self.guarded(address, lambda: self._set_marks(frame, step))
+    def mark(self, address: Address, frame: dict[str, Any], statement: Statement) -> None:
+        """Remember what a statement gets, so that its changes show when it has ended."""
+        self.guarded(address, lambda: self._set_marks(frame, statement))
 
-    def _set_marks(self, frame: dict[str, Any], step: Step) -> None:
-        self._marks, self._lengths = _prints(frame, step), _lengths(frame, step)
+    def _set_marks(self, frame: dict[str, Any], statement: Statement) -> None:
+        self._marks, self._lengths = _prints(frame, statement), _lengths(frame, statement)
 
-    def note_effects(self, address: Address, effects: Effects, frame: dict[str, Any], step: Step) -> None:
-        """Add to `effects` what the step did to its locals."""
-        self.guarded(address, lambda: self._add_effects(effects, frame, step))
+    def note_effects(self, address: Address, effects: Effects, frame: dict[str, Any], statement: Statement) -> None:
+        """Add to `effects` what the statement did to its locals."""
+        self.guarded(address, lambda: self._add_effects(effects, frame, statement))
 
-    def _add_effects(self, effects: Effects, frame: dict[str, Any], step: Step) -> None:
-        now = _prints(frame, step)
-        own = set(step.unit.outputs)
+    def _add_effects(self, effects: Effects, frame: dict[str, Any], statement: Statement) -> None:
+        now = _prints(frame, statement)
+        own = set(statement.unit.outputs)
         effects.changed |= {name for name, mark in now.items() if name not in own and self._marks.get(name) != mark}
-        effects.is_lasting |= self._lengths != _lengths(frame, step)
+        effects.is_lasting |= self._lengths != _lengths(frame, statement)
 
     def guarded(self, address: Address, action: Callable[[], None]) -> None:
         """Carry out `action`, which looks at objects of the user's; whatever goes wrong costs this cut point only."""
@@ -645,12 +645,12 @@ class StreamObserver:
         return time.perf_counter_ns(), cpu, read_bytes, read_calls, faults, delay
 
 
-def _lengths(frame: dict[str, Any], step: Step) -> dict[str, int]:
-    return {name: len(frame[name]) for name in step.foreign if isinstance(frame.get(name), _BUFFERS)}
+def _lengths(frame: dict[str, Any], statement: Statement) -> dict[str, int]:
+    return {name: len(frame[name]) for name in statement.foreign if isinstance(frame.get(name), _BUFFERS)}
 
 
-def _prints(frame: dict[str, Any], step: Step) -> dict[str, Any]:
-    seen = {name: frame[name] for name in step.outputs if name in frame}
+def _prints(frame: dict[str, Any], statement: Statement) -> dict[str, Any]:
+    seen = {name: frame[name] for name in statement.outputs if name in frame}
     return {name: (id(item), values.fingerprint(item)) for name, item in seen.items() if not _is_unloaded(item)}
 
 
