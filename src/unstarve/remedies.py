@@ -309,7 +309,12 @@ _SETTINGS = {
     ),
     "trial:worker-threads": (
         "Libraries in the workers use several threads each: one thread a worker is enough.",
-        "def worker_init_fn(worker_id):\n    torch.set_num_threads(1)  # and cv2.setNumThreads(0)",
+        "def worker_init_fn(worker_id):\n    torch.set_num_threads(1)  # and cv2.setNumThreads(0), threadpoolctl.threadpool_limits(1)",
+    ),
+    "trial:one-core": (
+        "A library in the workers works in threads of its own, which get in each other's way: give it one thread a worker "
+        "by its own setting, or bind each worker to one core.",
+        "def worker_init_fn(worker_id):\n    os.sched_setaffinity(0, {worker_id % os.cpu_count()})",
     ),
     "trial:affinity": (
         "Something narrowed the workers' affinity mask (the job's launcher, taskset, an import): ask for more cores, or "

@@ -27,6 +27,8 @@ class Pipeline:
     """How much longer a step from cache takes while the workers are busy, as a share."""
     collecting: float = 0.0
     """Share of making a batch that garbage collections take."""
+    facts: dict[str, int] = field(default_factory=lambda: {"affinity": 2, "threads": 1})
+    """What workers report of themselves."""
     bursts: float = 0.0
     """Share lost to data that comes in bursts, in any order, with a prefetch of 2."""
 
@@ -218,17 +220,17 @@ class Bench:
         if order["mode"] != "watch" or key in self._told:
             return made
         self._told.add(key)
-        return made._replace(findings=findings(order))
+        return made._replace(findings=findings(order, self.pipeline.facts))
 
 
-def findings(order: dict[str, Any]) -> Findings:
+def findings(order: dict[str, Any], facts: dict[str, int]) -> Findings:
     """What a worker reports of a data set that cannot be taken apart."""
     is_filling = order["limit"] > 0
     return Findings(
         number=order["pass"], costs={}, collate_wall_ns=(1000,) * 3, collate_cpu_ns=(1000,) * 3,
         sample_wall_ns=(10**6,) * 6, sample_cpu_ns=(10**6,) * 6, refused={},
         kept={(-1,): 16, (-2,): 3} if is_filling else {}, why_whole="it makes samples outside Python", batch_size=8,
-        granularity="sample", environment={"affinity": 2, "torch_threads": 1},
+        granularity="sample", environment=facts,
     )  # fmt: skip
 
 

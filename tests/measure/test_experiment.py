@@ -225,3 +225,21 @@ def test_the_collector_is_tried_off_where_collections_take_time(
     assert any(order.get("collector") == "off" for order in bench.orders) is is_tried
     assert (False in bench.collector) is is_tried
     assert bench.collector[-1] is True
+
+
+@pytest.mark.parametrize(
+    ("facts", "tried"),
+    [
+        ({"threads": 1, "working_threads": 0, "pool_threads": 8}, set()),
+        ({"threads": 4, "working_threads": 0}, {"trial:worker-threads"}),
+        ({"threads": 1, "working_threads": 8, "pool_threads": 8}, {"trial:worker-threads"}),
+        ({"threads": 1, "working_threads": 16, "pool_threads": 2}, {"trial:one-core"}),
+        ({"threads": 1, "working_threads": 1, "pool_threads": 0}, set()),
+    ],
+    ids=["pool that sleeps", "library's setting", "BLAS at work", "threads of its own", "one helper"],
+)
+def test_threads_in_workers_are_tried_on_where_they_work(facts: dict[str, int], tried: set[str]) -> None:
+    """By the library's own setting where there is one, by a core for each worker where there is none."""
+    bench = Bench(replace(STARVED, facts={"affinity": 2, **facts}))
+    assert bench.drive(experiment.program(bench, Options(budget_s=20)))
+    assert {rung.id for rung in bench.planned} & {"trial:worker-threads", "trial:one-core"} == tried

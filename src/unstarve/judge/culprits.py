@@ -112,7 +112,9 @@ def _precedence(evidence: Evidence, culprit: Culprit, *, is_certain: bool = True
     if culprit.kind == "scheduling":
         return 3.0
     is_crowded = evidence.recording.environment.get("torch_threads", 1) > max(1.0, evidence.cores)
-    if culprit.stage in ("trial:affinity", "trial:worker-threads") or (culprit.stage == "trial:threads" and is_crowded):
+    if culprit.stage in ("trial:affinity", "trial:worker-threads", "trial:one-core") or (
+        culprit.stage == "trial:threads" and is_crowded
+    ):
         return 2.0  # tried and proven: no stage is to blame for what a wrong setting makes of it
     if culprit.kind in ("workers", "cpu", "memory"):
         return 1.2
@@ -388,6 +390,7 @@ def _workers_culprit(evidence: Evidence, gain: Estimate, sentence: str) -> Culpr
 _TRIALS = (
     ("trial:threads", "torch's threads in the loop's process beside the workers"),
     ("trial:worker-threads", "libraries that use several threads in every worker"),
+    ("trial:one-core", "threads that a library starts in every worker"),
     ("trial:affinity", "workers bound to fewer cores than the machine has"),
 )
 

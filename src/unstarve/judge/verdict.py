@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -218,11 +217,7 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
 
 def _capacity(evidence: Evidence) -> float:
     """Batches per second that the workers could make if the loop took them at once, as their clocks say."""
-    fetch, cpu = evidence.fetch_s("none"), evidence.fetch_cpu_s("none")
-    if not fetch:
-        return 0.0
-    cores = evidence.cores
-    return min(max(1, evidence.loader.num_workers) / fetch, cores / cpu if cpu else math.inf)
+    return evidence.law.capacity(max(1, evidence.loader.num_workers)) if evidence.fetch_s("none") else 0.0
 
 
 def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headroom: Estimate, time: WallTime) -> str:

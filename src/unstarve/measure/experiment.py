@@ -36,6 +36,7 @@ NO_COLLATE = Rung(id="knockout:collate", label="collate for free", kind="knockou
 NO_TRANSPORT = Rung(id="knockout:ipc", label="transport for free", kind="knockout", after="ipc", order=-1)
 ONE_THREAD = Rung(id="trial:threads", label="torch on one thread in the loop", kind="trial", order=-1)
 WORKER_THREADS = Rung(id="trial:worker-threads", label="libraries on one thread in the workers", kind="trial", order=-1)
+ONE_CORE = Rung(id="trial:one-core", label="each worker's threads on one core", kind="trial", order=-1)
 AFFINITY = Rung(id="trial:affinity", label="workers on all cores", kind="trial", order=-1)
 COLLECTOR_OFF = Rung(id="trial:collector", label="garbage collector off", kind="trial", order=-1)
 LEAN = Rung(id="trial:lean-batch", label="a leaner batch", kind="trial", order=-1)
@@ -649,12 +650,18 @@ class Experiment:
         if not facts or not self._bench.workers:
             return
         threads = max(_threads(found) for found in facts)
+        working = max(found.get("working_threads", 0) for found in facts)
         affinity = min(found.get("affinity") or len(self._bench.affinity) for found in facts)
         self._bench.worker_environment(
-            {"threads": threads, "affinity": affinity, "main_affinity": len(self._bench.affinity)}
-        )
+            {
+                "threads": threads, "working_threads": working, "affinity": affinity,
+                "main_affinity": len(self._bench.affinity),
+            }
+        )  # fmt: skip
         if threads > 1:
             self.add(WORKER_THREADS, "loader", {"mode": "run", "worker_threads": 1})
+        elif working > 1:  # of a library that has no such setting, or none that we know
+            self.add(ONE_CORE, "loader", {"mode": "run", "is_on_one_core": True})
         if affinity < len(self._bench.machine_cores):
             self.add(AFFINITY, "loader", {"mode": "run", "affinity": self._bench.machine_cores})
 
@@ -934,7 +941,12 @@ def _is_copying(step: Step) -> bool:
 
 
 def _threads(facts: Mapping[str, Any]) -> int:
-    return max(facts.get("torch_threads", 1), facts.get("opencv_threads", 1))
+    """The most threads that a library with a setting for it may use in a worker.
+
+    Those of BLAS and OpenMP count where threads work, and not so many that they must be somebody else's.
+    """
+    own, in_pools, working = (facts.get(name, 0) for name in ("threads", "pool_threads", "working_threads"))
+    return max(1, own, in_pools if 0 < working <= 2 * in_pools else 0)
 
 
 def _is_near(node: plan.Node, suspect: plan.Node) -> bool:

@@ -16,11 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, _DatasetKind, default_collate
 
-from unstarve.measure import lean, values
+from unstarve.measure import lean, threads, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.memory import COLLECTOR, Look, MemoryWatch
@@ -179,7 +178,8 @@ class Instruments:
         self._generation = 0
         self._run_delay = RunDelay()
         self._memory = MemoryWatch(self._run_delay) if worker_id >= 0 else None
-        self._settings: dict[str, Any] = {}
+        self._thread_limit = threads.Limit()
+        self._own_cores: list[int] = []
         self._arrangement = Arrangement()
         self._search: Search | None = None
         self._orders: Orders | None = None
@@ -251,15 +251,22 @@ class Instruments:
         """Take over settings that the order tries in this worker, or go back to the worker's own."""
         if self._worker >= 0:
             COLLECTOR.allow(order.get("collector") != "off")
-        if self._worker < 0 or not (self._settings or "worker_threads" in order or "affinity" in order):
+        if self._worker < 0:
             return
-        own = self._settings = self._settings or _own_settings()
-        torch.set_num_threads(order.get("worker_threads", own["torch_threads"]))
-        cv2 = sys.modules.get("cv2")
-        if cv2 is not None:
-            cv2.setNumThreads(order.get("worker_threads", own["opencv_threads"]))
-        if own["affinity"]:
-            os.sched_setaffinity(0, order.get("affinity", own["affinity"]))
+        self._thread_limit.set(order.get("worker_threads"))
+        if hasattr(os, "sched_setaffinity"):
+            self._bind(order)
+
+    def _bind(self, order: dict[str, Any]) -> None:
+        """Run on the cores that the order tries, on one core of this worker's own, or again on the worker's own cores."""
+        is_tried = "affinity" in order or order.get("is_on_one_core", False)
+        if not (is_tried or self._own_cores):
+            return
+        own = self._own_cores = self._own_cores or sorted(os.sched_getaffinity(0))
+        single = [own[self._worker % len(own)]] if order.get("is_on_one_core") else own
+        threads.set_affinity(order.get("affinity", single))
+        if not is_tried:
+            self._own_cores = []
 
     def _copied_ns(self) -> int:
         kept_ns = self._reads.kept_ns if self._reads is not None else 0
@@ -753,19 +760,11 @@ def _own_function(collate: Any) -> tuple[types.FunctionType, tuple[Any, ...]] | 
 
 def _worker_environment() -> dict[str, Any]:
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found: dict[str, Any] = {"affinity": affinity, "torch_threads": torch.get_num_threads()}
-    cv2 = sys.modules.get("cv2")
-    if cv2 is not None:
-        found["opencv_threads"] = cv2.getNumThreads()
-    return found
-
-
-def _own_settings() -> dict[str, Any]:
-    cv2 = sys.modules.get("cv2")
     return {
-        "torch_threads": torch.get_num_threads(),
-        "opencv_threads": cv2.getNumThreads() if cv2 is not None else 0,
-        "affinity": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else [],
+        "affinity": affinity,
+        "threads": threads.most_allowed(),
+        "working_threads": threads.working(),
+        "pool_threads": threads.in_pools(),
     }
 
 
