@@ -212,6 +212,17 @@ def test_a_step_that_depends_on_the_data_is_not_blamed_on_input() -> None:
     assert "step-varies" in {caveat.id for caveat in report.caveats}
 
 
+@pytest.mark.parametrize(("period", "bound"), [(22.5, "step"), (30.0, "input")])
+def test_a_small_headroom_that_the_loop_does_not_wait_for_is_no_matter_of_input(period: float, bound: str) -> None:
+    """Cached batches may happen to be light; a headroom beyond what that explains is input's even then."""
+    loop = make_recording({"none": period, "host": 20}, body_ms=period)
+    report = judge(loop)
+    assert report.verdict.bound == bound
+    assert ("step-varies" in {caveat.id for caveat in report.caveats}) == (bound == "step")
+    waiting = judge(make_recording({"none": 22.5, "host": 20}, body_ms=20))
+    assert waiting.verdict.bound == "input"
+
+
 def test_notes_become_caveats() -> None:
     """What the measuring side noticed is printed as a doubt."""
     report = judge(make_recording({"none": 80, "host": 20}, notes=(Note(id="pool-small", sentence="Only 2 fit."),)))

@@ -131,7 +131,7 @@ class Bench:
         assert settings != self.used, "workers were dismissed while at work"
         self.resting.pop(settings, None)
 
-    def collect_batches(self, *, fewest: bool) -> int:
+    def collect_batches(self, *, fewest: bool, more_s: float = 0.0) -> int:
         self.has_batches = True
         return 4
 

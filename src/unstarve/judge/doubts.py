@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unstarve import estimate
-from unstarve.judge.evidence import BUSY, Evidence, contention_of, find_stage, reach_of, share_of, step_varies
+from unstarve.judge.evidence import (
+    BUSY,
+    Evidence,
+    contention_of,
+    find_stage,
+    reach_of,
+    share_of,
+    step_varies,
+    waiting_of,
+)
 from unstarve.judge.memory import doubt_memory
 from unstarve.judge.residuals import doubt_law
 from unstarve.report import Caveat, Culprit, Estimate
@@ -62,6 +71,12 @@ def _doubt_step(evidence: Evidence) -> list[Caveat]:
 def _doubt_threshold(evidence: Evidence, headroom: Estimate, bound: str) -> list[Caveat]:
     if bound != "step" or headroom.high < 1 + evidence.threshold:
         return []
+    if headroom.low > 1 + evidence.threshold and waiting_of(evidence) < evidence.threshold:
+        sentence = (
+            f"Fed from cache the loop runs {headroom.value:.2f} times as fast, yet it waits only {waiting_of(evidence):.0%} "
+            "of its time: the few cached batches are lighter for the loop body than most, or busy workers slow the body."
+        )
+        return [Caveat(id="step-varies", sentence=sentence)]
     least, most = max(0.0, 1 - 1 / headroom.low), 1 - 1 / headroom.high
     sentence = (
         f"Input may cost between {least:.0%} and {most:.0%} of the loop's time; no single stage was shown to matter."

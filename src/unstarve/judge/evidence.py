@@ -123,6 +123,11 @@ def reach_of(evidence: Evidence) -> Estimate:
     return busy
 
 
+def waiting_of(evidence: Evidence) -> float:
+    """Share of the untouched loop's time that goes into waiting for batches, less what waiting for cached ones takes."""
+    return max(0.0, evidence.wait_fraction("none") - evidence.wait_fraction(evidence.ceiling_id))
+
+
 def gain_by_share(evidence: Evidence, stage: Stage, most: Estimate) -> Estimate:
     """What the loop would gain without the stage, by its share of the workers' time, and `most` at best: computed, not
     tried, hence the wide interval."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from unstarve import estimate
 from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
-from unstarve.judge.evidence import BUSY, THRESHOLD, Evidence, share_of, step_varies, without_copies
+from unstarve.judge.evidence import BUSY, THRESHOLD, Evidence, share_of, step_varies, waiting_of, without_copies
 from unstarve.judge.needs import find_needs
 from unstarve.judge.walltime import dropping_start, waiting_loader, wall_time
 from unstarve.recording import Recording, Stage
@@ -17,7 +17,8 @@ from unstarve.remedies import remedies
 from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
 
 NEAR_WAITING = 3
-"""Up to so many times the threshold a headroom that comes from sharing cores alone is no matter of input."""
+"""Up to so many times the threshold a headroom that the loop does not wait for is no matter of input: it comes from
+sharing cores, or from cached batches that happen to be light."""
 
 NEAR = 2.0
 """Up to so many times the threshold, a headroom that is not shown to exceed it counts as none: nothing is proven that
@@ -111,7 +112,8 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     start_gain = 1 / max(0.01, 1 - time.start)
     if start_gain > edge and start_gain > headroom.value and time.start > 0.08:
         return "start"
-    if headroom.value < 1 + NEAR_WAITING * evidence.threshold and _is_contention(evidence):
+    is_near = headroom.value < 1 + NEAR_WAITING * evidence.threshold
+    if is_near and (_is_contention(evidence) or waiting_of(evidence) < evidence.threshold):
         return "step"
     if headroom.low > edge:
         return "input"

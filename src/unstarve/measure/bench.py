@@ -28,6 +28,12 @@ AHEAD = 5
 HOST_BATCHES = 4
 """Batches kept on the host and on the device: more than one, since shapes and values vary."""
 
+MOST_HOST_BATCHES = 16
+"""The same where batches are small and come quickly: the ceiling is no better known than the mean of these."""
+
+SMALL_BYTES = 128 << 20
+"""More than `HOST_BATCHES` are kept only as far as they take no more memory than this."""
+
 
 class LoopBench:
     """The bench of `experiment` in a live loop."""
@@ -162,7 +168,14 @@ class LoopBench:
         """How the fields of a batch could be sent as less, after the audit."""
         return changes(self._engine.payload, batch_size=self._session.facts.batch_size)
 
-    def collect_batches(self, *, fewest: bool) -> None:
-        """Keep some batches on the host and the device; only as many as arrive together if `fewest`."""
+    def collect_batches(self, *, fewest: bool, more_s: float = 0.0) -> None:
+        """Keep some batches on the host and the device; only as many as arrive together if `fewest`, else some more if
+        they come within `more_s` seconds."""
         count = min(HOST_BATCHES, max(2, self.workers)) if fewest else HOST_BATCHES
-        self._engine.collect_batches(self._session, count)
+        until_ns = self.clock_ns() + int(more_s * 1e9)
+
+        def is_enough(kept: int, size: int) -> bool:
+            is_more = not fewest and kept < MOST_HOST_BATCHES and size < SMALL_BYTES and self.clock_ns() < until_ns
+            return kept >= count and not is_more
+
+        self._engine.collect_batches(self._session, is_enough)

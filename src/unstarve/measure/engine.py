@@ -567,12 +567,17 @@ class Engine:
 
     # Cached batches ------------------------------------------------------------------------------
 
-    def collect_batches(self, session: Session, count: int) -> None:
-        """Keep a few real batches, taken beside the loop, on the host and on the device."""
+    def collect_batches(self, session: Session, is_enough: Callable[[int, int], bool]) -> None:
+        """Keep a few real batches, taken beside the loop, on the host and on the device.
+
+        Args:
+            session: the loader.
+            is_enough: told how many there are and how many bytes they take.
+        """
         limit = environment.memory_bytes() // 16
         total = 0
         generation = session.fleet.issue({"mode": "run"}) if session.fleet is not None else 0
-        for _ in range(count):
+        while not is_enough(len(self.host), total):
             batch, telemetry = self._pull(session)
             is_endless = session.fleet is not None and session.fleet.is_endless
             while is_endless and telemetry is not None and telemetry.generation != generation:

@@ -52,6 +52,9 @@ AUDITED_STEPS = 2
 LONGEST_START = 0.05
 """Share of the budget that starting the workers may take for other settings to be tried."""
 
+COLLECT = 0.02
+"""Share of the budget after which no more batches are kept than are needed."""
+
 LONGEST_CLEARING = 0.04
 """Share of the budget that waiting for workers to end what they do, before and after they are kept busy, may take."""
 
@@ -178,7 +181,7 @@ class Bench(Protocol):
     def start_s(self) -> float: ...
     def use(self, settings: Settings | None) -> bool: ...
     def dismiss(self, settings: Settings) -> None: ...
-    def collect_batches(self, *, fewest: bool) -> None: ...
+    def collect_batches(self, *, fewest: bool, more_s: float = 0.0) -> None: ...
     def limit_threads(self, count: int | None) -> None: ...
     def block(self, block: Block) -> None: ...
     def rungs(self, rungs: Sequence[Rung]) -> None: ...
@@ -238,7 +241,7 @@ class Experiment:
         if self._options.only_baseline:
             while True:
                 yield from self._give("loader")
-        self._bench.collect_batches(fewest=self._is_slow)
+        self._bench.collect_batches(fewest=self._is_slow, more_s=COLLECT * self.budget_s)
         if self._bench.has_fleet:
             self._bench.progress("looking into the workers")
             yield from self._look()
