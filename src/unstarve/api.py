@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from unstarve import recording as _recording
 from unstarve.errors import Finished, MeasurementError, UsageError
 from unstarve.judge import judge
-from unstarve.report import Report
+from unstarve.report import Report, Verdict
 
 
 def load(path: str | Path) -> Report:
@@ -79,7 +80,7 @@ def probe(
     yield from _probed(loader, budget=budget, depth=depth, full=full, quiet=quiet, reports=reports)
     if on_report is not None:
         on_report(reports[0])
-    else:
+    elif reports[0].baseline is not None:
         sys.stdout.write(str(reports[0]))
 
 
@@ -106,12 +107,21 @@ def _probed(
             progress.close()
         engine.close()
     report = judge(engine.recording())
+    if engine.is_following:
+        reports.append(_followed(report))
+        return
     if report.baseline is None or report.ceiling is None:
         raise MeasurementError(
             f"No verdict: the loader gave {engine.steps_total} batches in all, too few to compare rungs. "
             "Give it more data, smaller batches, or repeat the loader."
         )
     reports.append(report)
+
+
+def _followed(report: Report) -> Report:
+    """The report of a rank that did what another did, which has the verdict."""
+    sentence = "Another rank was diagnosed; this one did in each step what that did."
+    return replace(report, verdict=Verdict(bound="unresolved", sentence=sentence), caveats=())
 
 
 def _epochs(engine: Any, loader: Iterable[Any]) -> Iterator[Any]:

@@ -89,6 +89,8 @@ def _experiment_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Longest wait for one batch."),
         click.option("--simulate-step", type=click.FloatRange(min=0), metavar="MS",
                      help="Feed a simulated accelerator instead of the script's loop."),
+        click.option("--rank", type=click.IntRange(min=0), default=0, show_default=True,
+                     help="In distributed training, the rank that is diagnosed; the others do as it does."),
         click.option("--loader", metavar="N|NAME", help="The loader that is meant, if the script has several."),
         click.option("--budget", type=click.FloatRange(min=1), metavar="SECONDS",
                      help="Time to spend; by default 40 s, and up to 150 s where a step takes longer than 0.4 s."),
@@ -115,8 +117,8 @@ def _experiment_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
     module: str | None, save_path: str | None, budget: float | None, full: bool, depth: int, loader: str | None,
-    simulate_step: float | None, price: float | None, no_history: bool, go_on: bool, patience: float, json_path: str | None,
-    html_path: str | None, fail_above: float | None, quiet: bool, arguments: tuple[str, ...],
+    rank: int, simulate_step: float | None, price: float | None, no_history: bool, go_on: bool, patience: float,
+    json_path: str | None, html_path: str | None, fail_above: float | None, quiet: bool, arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Diagnose the training loop of SCRIPT, which is run as it is.
 
@@ -139,11 +141,12 @@ def run(
     from unstarve.measure.experiment import Options
     from unstarve.render.live import Progress
 
-    progress = None if quiet else Progress()
+    progress = None if quiet or _is_other_rank(rank) else Progress()
     engine = Engine(
         Options(budget_s=budget, depth=depth, full=full),
         command=shlex.join(["unstarve", "run", *(["-m", module] if module else []), *arguments]),
         loader=loader, stop=not go_on, patience_s=patience, on_progress=progress, simulate_step_ms=simulate_step,
+        lead=rank,
     )  # fmt: skip
     ending = _execute(script, engine, progress)
     _conclude(engine, ending, output)
@@ -156,7 +159,7 @@ def run(
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def tune(
     module: str | None, json_path: str | None, save_path: str | None, budget: float | None, loader: str | None,
-    simulate_step: float | None, patience: float, quiet: bool, arguments: tuple[str, ...],
+    rank: int, simulate_step: float | None, patience: float, quiet: bool, arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Try other loader settings in the training loop of SCRIPT, and print the change that is worth making.
 
@@ -172,12 +175,12 @@ def tune(
     from unstarve.measure.experiment import Options
     from unstarve.render.live import Progress
 
-    progress = None if quiet else Progress()
+    progress = None if quiet or _is_other_rank(rank) else Progress()
     engine = Engine(
         Options(budget_s=budget),
         command=shlex.join(["unstarve", "tune", *(["-m", module] if module else []), *arguments]),
         loader=loader, patience_s=patience, on_progress=progress, simulate_step_ms=simulate_step,
-        program=tuner.program,
+        lead=rank, program=tuner.program,
     )  # fmt: skip
     ending = _execute(script, engine, progress)
     _conclude_tuning(engine, ending, output)
@@ -188,6 +191,7 @@ def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
     from unstarve import tuning
     from unstarve.render.tuning import render
 
+    _leave_if_following(engine, ending)
     recording = engine.recording()
     if output.save:
         with _writing():
@@ -209,6 +213,17 @@ def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
         click.echo(render(found, width=_width(), color=color), nl=False, color=color)
         _write_json(found.to_json(), output.json)
     _leave(INTERRUPTED if ending.interrupted else VERDICT)
+
+
+def _is_other_rank(rank: int) -> bool:
+    """Whether the launcher says that this is another rank than the one that is diagnosed."""
+    return os.environ.get("RANK", str(rank)) != str(rank) and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def _leave_if_following(engine: Any, ending: _Ending) -> None:
+    """Another rank has the report; this one has only something to say if its script failed."""
+    if engine.is_following and not ending.failed:
+        _leave(INTERRUPTED if ending.interrupted else VERDICT)
 
 
 def _why_untuned(recording: Any) -> str | None:
@@ -289,6 +304,7 @@ def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
     """Print the report if there is a verdict, say why if there is none, and leave with the contract's exit code."""
     from unstarve.judge import judge
 
+    _leave_if_following(engine, ending)
     recording = engine.recording()
     try:
         report = judge(recording, price=output.price)

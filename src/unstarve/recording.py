@@ -328,6 +328,20 @@ class MemoryLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankWait:
+    """How another rank of a distributed training fared while its loop was as the script has it."""
+
+    rank: int
+    """Its number."""
+    steps: int
+    """Steps that were clocked."""
+    wait_ns: int
+    """What waiting for batches took of them."""
+    span_ns: int
+    """What they took in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """Something the measuring side saw that weakens or explains a figure."""
 
@@ -386,6 +400,8 @@ class Recording:
     """Whether there was an accelerator, or a simulated one, so that the device rung differs from the host rung."""
     payload: tuple[Field, ...] = ()
     """Leaves of the batch, as they were in the batches that were looked at."""
+    ranks: tuple[RankWait, ...] = ()
+    """The other ranks of a distributed training, as far as they reported."""
     notes: tuple[Note, ...] = ()
     """Observations that qualify the figures."""
     environment: dict[str, Any] = field(default_factory=dict)

@@ -34,6 +34,7 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
         + _doubt_contention(evidence, headroom)
         + doubt_law(evidence, bound, culprits)
         + doubt_memory(evidence)
+        + _doubt_ranks(evidence)
     )
     found += [
         Caveat(id="kept-whole", about=stage.id, sentence=f"{stage.name} was not taken apart: {stage.why_whole}.")
@@ -138,6 +139,20 @@ def _doubt_contention(evidence: Evidence, headroom: Estimate) -> list[Caveat]:
         f"alone cannot reach beyond {max(base, evidence.rates[BUSY].value):.3g} steps/s."
     )
     return [Caveat(id="contention", about="ladder", sentence=sentence)]
+
+
+def _doubt_ranks(evidence: Evidence) -> list[Caveat]:
+    """Does another rank wait for its batches more than this one? All wait for the slowest in every step."""
+    own = evidence.wait_fraction("none")
+    others = [(rank.wait_ns / rank.span_ns, rank.rank) for rank in evidence.recording.ranks if rank.span_ns]
+    worst, number = max(others, default=(0.0, 0))
+    if worst <= own + evidence.threshold:
+        return []
+    sentence = (
+        f"Rank {number} waits {worst:.0%} of its time for batches, this one {own:.0%}, and every step is as long as that of "
+        f"the slowest rank: diagnose that one too (--rank {number})."
+    )
+    return [Caveat(id="other-rank", sentence=sentence)]
 
 
 def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[Caveat]:

@@ -13,6 +13,7 @@ from unstarve.measure.body import BodySampler
 from unstarve.measure.describe import describe_function
 from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.session import Session
+from unstarve.measure.worker import Telemetry
 from unstarve.payload import Change, changes
 from unstarve.recording import Settings
 
@@ -69,12 +70,17 @@ class LoopBench:
         self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.body_sampler = BodySampler
         self.block = engine.add_block
+        self.other_ranks = engine.set_ranks
         self.progress = engine.progress
 
     @property
     def workers(self) -> int:
         """Worker processes that make the batches at present."""
         return self._session.fleet.workers if self._session.fleet is not None else self._session.facts.num_workers
+
+    def pull(self) -> Telemetry | None:
+        """Take a batch beside the loop; how it was made."""
+        return self._engine.pull(self._session)
 
     @property
     def fleet(self) -> int:
@@ -179,3 +185,49 @@ class LoopBench:
             return kept >= count and not is_more
 
         self._engine.collect_batches(self._session, is_enough)
+
+
+class LeadingBench(LoopBench):
+    """A bench that takes note of what other ranks are to do as well."""
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        super().__init__(engine, session)
+        self._deeds: list[tuple[str, Any]] = []
+
+    def deeds(self) -> tuple[tuple[str, Any], ...]:
+        """Methods that were called since this was asked last, each with its argument."""
+        found, self._deeds = tuple(self._deeds), []
+        return found
+
+    def issue(self, order: dict[str, Any]) -> int:
+        """As of `LoopBench`."""
+        self._deeds.append(("issue", order))
+        return super().issue(order)
+
+    def use(self, settings: Settings | None) -> bool:
+        """As of `LoopBench`; settings that cannot be had here are nothing for the others."""
+        before = self.fleet
+        is_had = super().use(settings)
+        if is_had and self.fleet != before:
+            self._deeds.append(("use", settings))
+        return is_had
+
+    def dismiss(self, settings: Settings) -> None:
+        """As of `LoopBench`."""
+        self._deeds.append(("dismiss", settings))
+        super().dismiss(settings)
+
+    def limit_threads(self, count: int | None) -> None:
+        """As of `LoopBench`."""
+        self._deeds.append(("limit_threads", count))
+        super().limit_threads(count)
+
+    def allow_collector(self, is_allowed: bool) -> None:
+        """As of `LoopBench`."""
+        self._deeds.append(("allow_collector", is_allowed))
+        super().allow_collector(is_allowed)
+
+    def collect_batches(self, *, fewest: bool, more_s: float = 0.0) -> None:
+        """As of `LoopBench`."""
+        self._deeds.append(("collect_batches", {"fewest": fewest, "more_s": more_s}))
+        super().collect_batches(fewest=fewest, more_s=more_s)

@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstarve import errors, simulate
-from unstarve.measure import device, environment, experiment, payload, values
-from unstarve.measure.bench import LoopBench
+from unstarve.measure import device, environment, experiment, payload, ranks, values
+from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.describe import calling_place, describe_loader
 from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length, has_workers_of_ours
@@ -30,7 +30,19 @@ from unstarve.measure.session import Pending, Session
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
 from unstarve.payload import Field
-from unstarve.recording import Block, BodyLine, Loader, MemoryLook, Note, Recording, Rung, Settings, Stage, Start
+from unstarve.recording import (
+    Block,
+    BodyLine,
+    Loader,
+    MemoryLook,
+    Note,
+    RankWait,
+    Recording,
+    Rung,
+    Settings,
+    Stage,
+    Start,
+)
 
 TARGET_AFTER = 2
 """Batches with gradients enabled after which a loader is taken for the training loader."""
@@ -98,6 +110,7 @@ class Engine:
         patience_s: longest wait for one batch.
         passive: clock only, serve nothing from cache.
         simulate_step_ms: pull the loader against a simulated accelerator with this step, instead of the script's loop.
+        lead: in distributed training, the rank that is diagnosed.
         on_progress: told what is happening and what was measured so far.
         clock_ns: nanoseconds from any origin.
         program: what to try on the loader that is diagnosed.
@@ -113,6 +126,7 @@ class Engine:
         patience_s: float = 180.0,
         passive: bool = False,
         simulate_step_ms: float | None = None,
+        lead: int = 0,
         on_progress: Callable[[Engine, str], None] | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
         program: Callable[[experiment.Bench, Options], experiment.Program] = experiment.program,
@@ -124,6 +138,7 @@ class Engine:
         self._patience_s = patience_s
         self._passive = passive
         self._simulate_step_ms = simulate_step_ms
+        self._lead = lead
         self._on_progress = on_progress
         self.clock_ns = clock_ns
         self._pid = os.getpid()
@@ -135,6 +150,8 @@ class Engine:
         self._make_program = program
         self._program: experiment.Program | None = None
         self._bench: LoopBench | None = None
+        self._ranks: ranks.Ranks | None = None
+        self._rank_waits: tuple[RankWait, ...] = ()
         self._ended_ns = 0
         self.is_finished = False
         self.was_in_thread = False
@@ -536,7 +553,12 @@ class Engine:
         """Make the session the target if it looks like the training loader; whether it has just become that."""
         if self.target is not None or self._passive:
             return False
-        if self.wanted_loader is not None:
+        self._ranks = self._ranks or ranks.of_this_process(self._lead)
+        if self.is_following:
+            assert self._ranks is not None
+            begun = self._ranks.begun()
+            wanted = begun is not None and begun[0] == session.facts.number and begun[1] <= session.total
+        elif self.wanted_loader is not None:
             wanted = self._is_wanted(session)
         else:
             enough = TARGET_AFTER_DROPS if session.dropped else TARGET_AFTER
@@ -547,9 +569,39 @@ class Engine:
             if session.fleet is not None and not self.options.only_baseline:
                 session.fleet.repeat()
             COLLECTOR.start()
+            self._begin(session)
+        return wanted
+
+    def _begin(self, session: Session) -> None:
+        """Start the experiment on the loop; in distributed training, have the other ranks follow, or follow."""
+        if self._ranks is None:
             self._bench = LoopBench(self, session)
             self._program = self._make_program(self._bench, self.options)
-        return wanted
+        elif self._ranks.is_leader:
+            self._bench = bench = LeadingBench(self, session)
+            self._ranks.begin(session.facts.number, session.total)
+            self._program = ranks.lead(
+                self._make_program(bench, self.options), bench, self._ranks, lambda: session.total
+            )
+        else:
+            self._bench = LoopBench(self, session)
+            begun = self._ranks.begun()
+            first = begun[1] if begun is not None else session.total
+            self._program = ranks.follow(self._bench, self._ranks, first, lambda: session.total, self._patience_s)
+
+    @property
+    def is_following(self) -> bool:
+        """Whether another rank of the training is diagnosed, and this one does what that does."""
+        return self._ranks is not None and not self._ranks.is_leader
+
+    def pull(self, session: Session) -> Telemetry | None:
+        """Take a batch beside the loop; how it was made."""
+        is_endless = session.fleet is not None and session.fleet.is_endless
+        return self._pull(session)[1] if is_endless else None
+
+    def set_ranks(self, waits: Sequence[RankWait]) -> None:
+        """Take note of how the other ranks fared."""
+        self._rank_waits = tuple(waits)
 
     def _finish(self) -> None:
         self.is_finished = True
@@ -716,8 +768,10 @@ class Engine:
             span_ns=now - self._began_ns,
             loop_ns=now - self._loop_began_ns if self._loop_began_ns else 0,
             has_device=self.device is not None,
+            ranks=self._rank_waits,
             notes=tuple(self._notes.values()),
-            environment=environment.describe(self.device.name if self.device is not None else None),
+            environment=environment.describe(self.device.name if self.device is not None else None)
+            | ({"rank": self._ranks.number, "world_size": self._ranks.count} if self._ranks is not None else {}),
         )
 
     def _natural_period_ns(self) -> int:
