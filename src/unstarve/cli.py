@@ -394,7 +394,8 @@ def _why_none(engine: Any, ending: _Ending) -> str:
     if not engine.loaders:
         return (
             "the script iterated no DataLoader. If it feeds its loop otherwise, wrap the iterable: "
-            "`for batch in unstarve.probe(batches)`."
+            "`for batch in unstarve.probe(batches)`. If it starts the processes that train itself, let torchrun start them: "
+            "`torchrun --nproc-per-node N -m unstarve run SCRIPT`."
         )
     if engine.most_batches == 0:
         return "the loader is empty: it gave no batch at all."

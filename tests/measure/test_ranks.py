@@ -1,0 +1,213 @@
+"""Several ranks of one training: what the leader does is what the others do, batch by batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed
+from torch.distributed import HashStore
+
+from unstarve.measure.experiment import Give, Program, Step
+from unstarve.measure.ranks import Ranks, follow, lead, of_this_process
+from unstarve.measure.worker import Telemetry
+from unstarve.recording import RankWait, Settings
+
+TWO = Settings(num_workers=2)
+
+
+@dataclass
+class Bench:
+    """What a program calls, noted."""
+
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    waits: tuple[RankWait, ...] = ()
+    workers: int = 1
+    orders: int = 0
+    said: int = 0
+
+    def issue(self, order: dict[str, Any]) -> int:
+        self.calls.append(("issue", order["mode"]))
+        self.orders += 10  # another rank may have got other orders before
+        return self.orders
+
+    def use(self, settings: Settings | None) -> None:
+        self.calls.append(("use", settings))
+
+    def collect_batches(self, *, fewest: bool, more_s: float) -> None:
+        self.calls.append(("collect_batches", fewest))
+
+    def pull(self) -> Telemetry:
+        self.calls.append(("pull", None))
+        return Telemetry(self.orders, 0, 1, 1, findings="what was seen")  # type: ignore[arg-type]
+
+    def deeds(self) -> tuple[tuple[str, Any], ...]:
+        found, self.said = self.calls[self.said :], len(self.calls)
+        named = {
+            "issue": lambda mode: {"mode": mode},
+            "collect_batches": lambda fewest: {"fewest": fewest, "more_s": 0},
+        }
+        return tuple((name, named.get(name, lambda same: same)(argument)) for name, argument in found)
+
+    def other_ranks(self, waits: tuple[RankWait, ...]) -> None:
+        self.waits = waits
+
+
+def some(bench: Bench) -> Program:
+    """A program that does a bit of everything."""
+    yield Give("loader")
+    bench.collect_batches(fewest=True, more_s=0)
+    yield Give("loader", bench.issue({"mode": "watch"}))
+    yield Give("loader", bench.issue({"mode": "run"}))
+    yield Give("host", 20)
+    bench.use(TWO)
+    yield Give("loader")
+
+
+def ranks_of(store: HashStore, number: int) -> Ranks:
+    return Ranks(store, number, 2, leader=0)
+
+
+def told(store: HashStore, first: int = 3) -> Bench:
+    """The bench of a leader that has done it all, from its batch `first` on."""
+    bench, number = Bench(), iter(range(first, 100))
+    ranks = ranks_of(store, 0)
+    ranks.report(RankWait(rank=0, steps=0, wait_ns=0, span_ns=0))
+    ranks_of(store, 1).report(RankWait(rank=1, steps=4, wait_ns=10, span_ns=40))
+    ranks.begin(1, first)
+    for _ in lead(some(bench), bench, ranks, lambda: next(number)):  # type: ignore[arg-type]
+        pass
+    return bench
+
+
+STEP = Step(3, 5, True, None)
+
+
+def followed(store: HashStore, joins_at: int) -> tuple[Bench, list[Give]]:
+    """The bench of a follower, and what it gave for each batch from `joins_at` on."""
+    bench, gives, position = Bench(), [], joins_at
+    program = follow(bench, ranks_of(store, 1), 3, lambda: position, 0.2)  # type: ignore[arg-type]
+    try:
+        give = next(program)
+        while True:
+            gives.append(give)
+            position += 1
+            give = program.send(STEP)
+    except StopIteration:
+        return bench, gives
+
+
+def test_a_follower_does_what_the_leader_did() -> None:
+    """The same calls and sources in the same order, batches dated by its own orders; its workers end their watching."""
+    store = HashStore()
+    leader = told(store)
+    bench, gives = followed(store, joins_at=3)
+    assert [call for call in bench.calls if call[0] != "pull"] == leader.calls
+    assert [give.source for give in gives] == ["loader", "loader", "loader", "host", "loader"]
+    assert [give.generation for give in gives] == [0, 10, 20, 20, 0]
+    assert bench.calls.index(("pull", None)) == bench.calls.index(("issue", "run")) - 1
+
+
+def test_a_follower_that_joins_late_catches_up() -> None:
+    """What was done before is done at once, and it ends with the leader all the same."""
+    store = HashStore()
+    leader = told(store)
+    bench, gives = followed(store, joins_at=5)
+    assert [call for call in bench.calls if call[0] != "pull"] == leader.calls
+    assert [give.source for give in gives] == ["loader", "host", "loader"]
+
+
+def test_the_leader_learns_how_the_others_fared() -> None:
+    store = HashStore()
+    assert told(store).waits == (RankWait(rank=1, steps=4, wait_ns=10, span_ns=40),)
+    followed(store, joins_at=3)
+    assert ranks_of(store, 0).gather() == (RankWait(rank=1, steps=1, wait_ns=3, span_ns=8),)  # one plain step
+
+
+def test_a_follower_ends_where_the_leader_is_not_heard_of() -> None:
+    """A leader that died must not hold the others for ever."""
+    program = follow(Bench(), ranks_of(HashStore(), 1), 3, lambda: 3, 0.01)  # type: ignore[arg-type]
+    assert list(program) == []
+
+
+def test_nobody_follows_before_the_leader_has_begun() -> None:
+    store = HashStore()
+    assert ranks_of(store, 1).begun() is None
+    ranks_of(store, 0).begin(2, 7)
+    assert ranks_of(store, 1).begun() == (2, 7)
+
+
+def test_a_process_that_trains_alone_has_no_ranks() -> None:
+    assert not torch.distributed.is_initialized()
+    assert of_this_process(0) is None
+
+
+SCRIPT = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+class Slow(Dataset):
+    def __len__(self):
+        return 2000
+    def __getitem__(self, index):
+        time.sleep(0.002 if dist.get_rank() == 0 else LATE)
+        return torch.randn(8), index % 3
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(8, 3))
+    dataset = Slow()
+    loader = DataLoader(dataset, batch_size=8, sampler=DistributedSampler(dataset), num_workers=1)
+    for epoch in range(100):
+        for inputs, labels in loader:
+            torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+            time.sleep(0.008)
+
+main()
+"""
+
+
+def run_ranks(folder: Path, late_s: float) -> tuple[list[subprocess.CompletedProcess], dict[str, Any]]:
+    """Two ranks of the script under the tool, which writes rank 0's report."""
+    script, report = folder / "train.py", folder / "report.json"
+    script.write_text(SCRIPT.replace("LATE", str(late_s)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--budget", "8", "--no-history", "--json", str(report)]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "unstarve", "run", *options, str(script)],
+            env={**os.environ, **shared, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    done = [
+        subprocess.CompletedProcess(process.args, process.wait(), *process.communicate(timeout=150))
+        for process in processes
+    ]
+    return done, json.loads(report.read_text())
+
+
+@pytest.mark.live
+def test_ranks_that_wait_for_each_other_end_together(tmp_path: Path) -> None:
+    """Rank 0 gets the report, with the other's slower data named; rank 1 is fed when it is, says nothing, and fails not."""
+    done, report = run_ranks(tmp_path, late_s=0.004)
+    assert [process.returncode for process in done] == [0, 0], done[0].stderr + done[1].stderr
+    assert "unstarve" in done[0].stdout.lower()
+    assert done[1].stdout == ""
+    assert report["environment"]["world_size"] == 2
+    assert report["ceiling"]["steps_per_s"]["value"] > 1.5 * report["baseline"]["steps_per_s"]["value"]
+    assert any(caveat["id"] == "other-rank" for caveat in report["caveats"])
