@@ -166,6 +166,22 @@ def test_a_non_blocking_copy_is_only_queued(accelerator: SimulatedAccelerator, c
     assert accelerator.free_at == 102.5
 
 
+def test_a_copy_ahead_overlaps_with_what_is_queued(accelerator: SimulatedAccelerator, clock: ManualClock) -> None:
+    """Taking the batch costs the host nothing; the queue goes on when both its work and the copy are done."""
+    size = int(accelerator.bandwidth_bytes_per_s)  # one second
+    batch = torch.empty(size, dtype=torch.uint8, device="meta")
+    accelerator.launch(0.6)
+    take = accelerator.copy_ahead(batch)
+    began = clock()
+    placed = take()
+    assert clock() == began
+    assert accelerator.is_resident(placed)
+    assert not accelerator.is_resident(batch)
+    accelerator.launch(0.5)
+    accelerator.synchronize()
+    assert clock() - began == pytest.approx(1.5)
+
+
 def test_a_resident_batch_is_free_and_unchanged(accelerator: SimulatedAccelerator, clock: ManualClock) -> None:
     """What is on the device already is handed back as it is, without waiting for the queue."""
     resident = accelerator.to_device(half_megabyte())

@@ -272,11 +272,26 @@ def _lighter_transport(recording: Recording, report: Report, culprit: Culprit) -
 def _overlapped_copy(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "copy":
         return None
+    tried = estimate.contrast(recording.blocks, "control:side-stream", "host")
+    if tried is not None and not _is_worth(tried):
+        return Remedy(
+            id="less-to-copy",
+            advice=(
+                "Copy less: uint8 that is converted on the device, half precision, no field that the step does not read. "
+                f"Copying a batch ahead on a side stream was tried, and gains nothing here (×{tried.value:.2f})."
+            ),
+            predicted_gain=culprit.gain,
+            about=culprit.stage,
+        )
+    how = (
+        "" if tried is None else " Tried with batches from host memory: the next one copied while the device computes."
+    )
     return Remedy(
         id="overlapped-copy",
-        advice="Pin the batches and copy them without blocking, send uint8 and convert on the device, or prefetch on a side stream.",
+        advice=f"Pin the batches, and copy the next one on a side stream while the device computes; or copy less: uint8 that is converted on the device.{how}",
         patch="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
-        predicted_gain=culprit.gain,
+        predicted_gain=culprit.gain if tried is None else None,
+        measured_gain=tried,
         about=culprit.stage,
     )
 

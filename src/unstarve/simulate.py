@@ -56,6 +56,7 @@ class SimulatedAccelerator:
         self._clock = clock
         self._sleep = sleep
         self._ends: deque[float] = deque()
+        self._copied_at = self.free_at
         self._lock = threading.Lock()
         # A name of its own rather than `id(self)`, which a later accelerator could inherit.
         self._mark = uuid.uuid4().hex
@@ -83,20 +84,27 @@ class SimulatedAccelerator:
         stays unmarked; it is cut off from the autograd graph. A resident one costs nothing. `non_blocking` is taken
         at its word: without an accelerator torch cannot page-lock memory, so it is not asked whether it is.
         """
-        copied: list[int] = []
-
-        def place(tensor: torch.Tensor) -> torch.Tensor:
-            if self.is_resident(tensor):
-                return tensor
-            copied.append(_size_bytes(tensor))
-            return self._marked(tensor)
-
-        placed = _map_tensors(batch, place)
+        placed, copied = self._placed(batch)
         for size_bytes in copied:
             self.launch(size_bytes / self.bandwidth_bytes_per_s)
         if copied and not non_blocking:
             self.synchronize()
         return placed
+
+    def copy_ahead(self, batch: Any) -> Callable[[], Any]:
+        """Start the copy of a batch beside the queue, as on a stream of its own; what is returned gives the batch with
+        every tensor resident, and has the queue wait for the rest of the copy."""
+        placed, copied = self._placed(batch)
+        with self._lock:
+            ready_at = max(self._clock(), self._copied_at) + sum(copied) / self.bandwidth_bytes_per_s
+            self._copied_at = ready_at
+
+        def take() -> Any:
+            with self._lock:
+                self.free_at = max(self.free_at, ready_at)
+            return placed
+
+        return take
 
     def is_resident(self, tensor: torch.Tensor) -> bool:
         """Whether `to_device` of this accelerator made that tensor object (what is computed from it does not count)."""
@@ -117,6 +125,18 @@ class SimulatedAccelerator:
             self.free_at = max(now, self.free_at) + seconds
             self._ends.append(self.free_at)
             return None
+
+    def _placed(self, batch: Any) -> tuple[Any, list[int]]:
+        """The batch with every tensor resident, and the bytes of each tensor that was not."""
+        copied: list[int] = []
+
+        def place(tensor: torch.Tensor) -> torch.Tensor:
+            if self.is_resident(tensor):
+                return tensor
+            copied.append(_size_bytes(tensor))
+            return self._marked(tensor)
+
+        return _map_tensors(batch, place), copied
 
     def _marked(self, tensor: torch.Tensor) -> torch.Tensor:
         # `detach` rather than `view_as`: it also takes sparse tensors and keeps subclasses such as `tv_tensors.Image`.

@@ -60,6 +60,7 @@ class Bench:
     most_workers: int = 16
     epoch_length: int | None = None
     has_device: bool = False
+    can_copy_ahead: bool = False
     start_s: float = 0.1
     refused: set[Settings] = field(default_factory=set)
     """Settings whose workers do not even start."""

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset
 
-from unstarve import errors, judge
+from unstarve import errors, judge, simulate
 from unstarve.measure.engine import Engine
 from unstarve.measure.experiment import Options
 from unstarve.measure.hook import installed
@@ -114,6 +114,26 @@ def test_a_statement_of_a_generator_is_convicted(workers: int) -> None:
     assert (waiting.resource, waiting.text) == ("wait", "array = self.fetch(index)")
     assert waiting.gain.value > 1.8
     assert {rung.id for rung in recording.rungs} >= {f"knockout:{waiting.stage}", "samples"}
+
+
+def test_what_copying_ahead_would_gain_is_measured() -> None:
+    """A loop that waits for its copies is as slow as both together from host memory, and as fast as the slower of them with
+    the next copy begun a step before."""
+    accelerator = simulate.SimulatedAccelerator(bandwidth_bytes_per_s=8 * 8 * 1000 / 0.015)
+    engine = Engine(Options(budget_s=12))
+    loader = DataLoader(pipelines.Slow(0.0001), batch_size=8, num_workers=2)
+    loader.collate_fn = lambda samples: torch.zeros(8, 1000, dtype=torch.float64)
+    with simulate.use(accelerator), installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for batch in loader:
+                accelerator.to_device(batch)
+                accelerator.launch(0.02)
+    recording = engine.recording()
+    rates = {rung.id: rung.steps_per_s.value for rung in judge.judge(recording).rungs}
+    assert rates["device"] > 1.4 * rates["host"]
+    assert rates["control:side-stream"] > 1.3 * rates["host"]
+    remedy = next(remedy for remedy in judge.judge(recording).remedies if remedy.id == "overlapped-copy")
+    assert remedy.measured_gain is not None
 
 
 def test_a_fed_loop_has_no_culprit() -> None:

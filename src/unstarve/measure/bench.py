@@ -93,6 +93,11 @@ class LoopBench:
         return self._engine.device is not None
 
     @property
+    def can_copy_ahead(self) -> bool:
+        """Whether a batch can be copied to the device while that computes."""
+        return self._engine.device is not None and self._engine.device.copy_ahead is not None
+
+    @property
     def has_batches(self) -> bool:
         """Whether batches could be kept."""
         return bool(self._engine.host)

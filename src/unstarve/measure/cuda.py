@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from unstarve.measure import values
 from unstarve.measure.body import user_line
 
 _SYNC_MESSAGE = "called a synchronizing CUDA operation"
@@ -88,6 +89,40 @@ class DeviceProfile:
             if event.device_type == torch.autograd.DeviceType.CUDA and not getattr(event, "is_user_annotation", False)
         ]
         return covered(spans) / 1e6
+
+
+class CopyStream:
+    """Copies batches to the device on a stream of its own, while the device computes.
+
+    The consumer's stream waits for the copy, and the memory is recorded as used by it: without that the allocator could
+    hand the memory out again, to the next copy, while the step still computes on it.
+
+    Args:
+        name: the device, such as `cuda:0`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stream = torch.cuda.Stream(name)
+
+    def start(self, batch: Any) -> Callable[[], Any]:
+        """Start the copy of a pinned batch; what is returned gives it on the device."""
+        with torch.cuda.stream(self._stream):
+            moved = values.rewrap(batch, self._moved)
+        done = self._stream.record_event()
+
+        def take() -> Any:
+            current = torch.cuda.current_stream(self._name)
+            current.wait_event(done)
+            for _, leaf in values.named_leaves(moved, "batch"):
+                if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
+                    leaf.record_stream(current)
+            return moved
+
+        return take
+
+    def _moved(self, leaf: Any) -> Any:
+        return leaf.to(self._name, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:

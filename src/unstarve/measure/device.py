@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from unstarve import simulate
-from unstarve.measure import values
+from unstarve.measure import cuda, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,11 @@ class Device:
     """A tensor on the device, its copy queued where that can be."""
     adopt: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
     """A tensor that was computed from ones on the device, known to be there too."""
+    copy_ahead: Callable[[Any], Callable[[], Any]] | None = None
+    """Start a batch's copy to the device beside what it computes; what is returned gives the batch. None where that cannot
+    be had."""
+    pin: Callable[[Any], Any] = lambda batch: batch
+    """The batch in memory from which the device can copy by itself."""
 
 
 def current() -> Device | None:
@@ -34,7 +39,7 @@ def current() -> Device | None:
     if simulated is not None:
         return Device(
             "simulated accelerator", simulated.synchronize, simulated.to_device,
-            lambda tensor: simulated.to_device(tensor, non_blocking=True), simulated.adopt,
+            lambda tensor: simulated.to_device(tensor, non_blocking=True), simulated.adopt, simulated.copy_ahead,
         )  # fmt: skip
     found = _real_device()
     if found is None:
@@ -43,6 +48,8 @@ def current() -> Device | None:
     return Device(
         name, synchronize, lambda batch: values.rewrap(batch, lambda leaf: _move(leaf, name)),
         lambda tensor: tensor.to(name, non_blocking=True),
+        copy_ahead=cuda.CopyStream(name).start if name.startswith("cuda") else None,
+        pin=lambda batch: values.rewrap(batch, _pinned),
     )  # fmt: skip
 
 
@@ -56,6 +63,11 @@ def _real_device() -> tuple[str, Callable[[], None]] | None:
     if xpu is not None and xpu.is_available() and hasattr(xpu, "memory_allocated") and xpu.memory_allocated() > 0:
         return f"xpu:{xpu.current_device()}", xpu.synchronize
     return None
+
+
+def _pinned(leaf: Any) -> Any:
+    is_pageable = isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and not leaf.is_pinned()
+    return leaf.pin_memory() if is_pageable else leaf
 
 
 def _move(leaf: Any, name: str) -> Any:

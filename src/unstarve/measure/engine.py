@@ -164,6 +164,8 @@ class Engine:
         self._notes: dict[str, Note] = {}
         self.host: list[Any] = []
         self._on_device: list[Any] = []
+        self._pinned: list[Any] = []
+        self._copying: Callable[[], Any] | None = None
         self._next_cached = 0
         self._copies_cached = False
         self._cached_out: tuple[Any, tuple[int, ...]] | None = None
@@ -448,6 +450,9 @@ class Engine:
             return self._serve_cached(self.host), None
         if give.source == "device":
             return self._serve_cached(self._on_device), None
+        if give.source == "ahead":
+            return self._serve_ahead(give)
+        self._copying = None
         while True:
             batch, telemetry = self._pull(session)
             is_stale = telemetry is not None and give.generation and telemetry.generation != give.generation
@@ -645,6 +650,26 @@ class Engine:
         if self.device is not None:
             self._on_device = [self.device.put(batch) for batch in self.host]
 
+    def _serve_ahead(self, give: Give) -> tuple[Any, Telemetry | None]:
+        """A batch from host memory whose copy to the device has gone on since the last was served; one that is still to be
+        copied where that fails, such as for want of memory that can be pinned."""
+        try:
+            if not self._pinned and self.device is not None:
+                self._pinned = [self.device.pin(batch) for batch in self.host]
+            take = self._copying or self._copy_ahead()
+            self._copying = self._copy_ahead()
+            return take(), None
+        except Exception as error:
+            self._copying = None
+            failure = f"{type(error).__name__}: {error}"
+            return self._serve_cached(self.host), Telemetry(give.generation, -1, 0, 0, failure=failure)
+
+    def _copy_ahead(self) -> Callable[[], Any]:
+        assert self.device is not None
+        assert self.device.copy_ahead is not None
+        self._next_cached += 1
+        return self.device.copy_ahead(self._pinned[self._next_cached % len(self._pinned)])
+
     def _serve_cached(self, pool: list[Any]) -> Any:
         item = pool[self._next_cached % len(pool)]
         self._next_cached += 1
@@ -821,7 +846,7 @@ class Engine:
         COLLECTOR.stop()
         for session in self._sessions.values():
             self._end_fleets(session)
-        self.host, self._on_device = [], []
+        self.host, self._on_device, self._pinned, self._copying = [], [], [], None
 
     def _end_fleets(self, session: Session) -> None:
         for fleet in (session.fleet, *session.resting.values()):

@@ -41,6 +41,7 @@ AFFINITY = Rung(id="trial:affinity", label="workers on all cores", kind="trial",
 COLLECTOR_OFF = Rung(id="trial:collector", label="garbage collector off", kind="trial", order=-1)
 LEAN = Rung(id="trial:lean-batch", label="a leaner batch", kind="trial", order=-1)
 NO_LOADING = Rung(id="control:sampler", label="sampler alone", kind="control", after="sampler", order=-1)
+AHEAD = Rung(id="control:side-stream", label="batch on the host, copied on a side stream", kind="control", order=-1)
 BUSY = Rung(id="control:busy", label="batch cached, workers busy", kind="control", order=-1)
 
 FIRST_STEPS = 6
@@ -126,7 +127,7 @@ class Give(NamedTuple):
     """What the next batch shall be."""
 
     source: str
-    """`loader`, `host` or `device`."""
+    """`loader`, `host`, `device`, or `ahead` for a batch on the host whose copy to the device has begun a step before."""
     generation: int = 0
     """For `loader`: the order under which the batch must have been made, where that can be had."""
 
@@ -167,6 +168,8 @@ class Bench(Protocol):
     def fleet(self) -> int: ...
     @property
     def has_device(self) -> bool: ...
+    @property
+    def can_copy_ahead(self) -> bool: ...
     @property
     def has_batches(self) -> bool: ...
     def clock_ns(self) -> int: ...
@@ -618,6 +621,8 @@ class Experiment:
         input_costs = ratio(self._ceiling_id(), NONE.id) > 1 + self._options.threshold / 2
         if not input_costs:
             return
+        if ratio(DEVICE.id, HOST.id) > 1 + self._options.threshold / 2 and self._bench.can_copy_ahead:
+            self.add(AHEAD, "ahead", {})
         self._add_worker_trials()
         self._add_loader_trials()
         self._add_busy_control()
