@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +129,7 @@ def _epochs(engine: Any, loader: Iterable[Any]) -> Iterator[Any]:
     original = type(loader).__iter__
     while True:
         count = 0
+        engine.thread = threading.get_ident()  # wherever the caller's loop is
         for batch in engine.iterate(loader, original):
             count += 1
             yield batch

@@ -386,7 +386,7 @@ def _save_after_crash(recording: Any) -> None:
 def _why_none(engine: Any, ending: _Ending) -> str:
     if ending.message:
         return f"{ending.message}."
-    if not engine.loaders and engine.was_in_thread:
+    if engine.target is None and engine.was_in_thread:
         return (
             "the script iterates its DataLoader in a background thread, so that its loop cannot be clocked. Take the "
             "prefetching thread out for the diagnosis and iterate the loader in the loop itself."

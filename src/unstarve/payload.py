@@ -89,6 +89,8 @@ class Field:
     """Mean share, along the axis where it is largest, of the run of one value with which the samples end."""
     duplicate_of: str | None = None
     """`path` of an earlier leaf that had the same values in every batch."""
+    moved_by_step: bool | None = None
+    """Whether the step was seen to move it to a device; None where nothing was."""
     read_by_step: bool | None = None
     """Whether an operation of the loop body read it; None where that is unknown."""
 
@@ -190,6 +192,8 @@ class Change:
     """Type of what is sent."""
     classes: int = 0
     """Length of one-hot rows."""
+    is_moved: bool = True
+    """Whether the step moves it to the device, if there is one."""
     saved_bytes: int
     """Bytes a step that need not be sent."""
 
@@ -214,7 +218,7 @@ def changes(fields: Iterable[Field], *, batch_size: int | None) -> tuple[Change,
             found.append(
                 Change(
                     path=item.path, how=how[0], dtype=field.dtype, small=how[1], classes=how[2],
-                    saved_bytes=item.bytes_before - item.bytes_after,
+                    is_moved=field.moved_by_step is not False, saved_bytes=item.bytes_before - item.bytes_after,
                 )
             )  # fmt: skip
     return tuple(found)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +17,7 @@ from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.session import Session
 from unstarve.measure.worker import Telemetry
 from unstarve.payload import Change, changes
-from unstarve.recording import Settings
+from unstarve.recording import Note, Settings
 
 if TYPE_CHECKING:
     from unstarve.measure.engine import Engine
@@ -60,7 +62,6 @@ class LoopBench:
         self.natural = engine.note_natural
         self.body = engine.set_body
         self.device_busy = engine.set_device_busy
-        self.watch_use = engine.watch_use
         self.audit = engine.audit
         self.worker_environment = engine.set_worker_environment
         self.cores = environment.cores_available()
@@ -89,8 +90,8 @@ class LoopBench:
 
     @property
     def has_device(self) -> bool:
-        """Whether there is an accelerator in use."""
-        return self._engine.device is not None
+        """Whether batches are kept on an accelerator."""
+        return self._engine.has_device_batches
 
     @property
     def can_copy_ahead(self) -> bool:
@@ -137,9 +138,24 @@ class LoopBench:
     @property
     def most_workers(self) -> int:
         """Worker processes that may be tried: cores and memory for the batches that they have ready are limited."""
+        if not self.settings.num_workers and not self._can_start_workers():
+            sentence = "Worker processes were not tried: without `if __name__ == '__main__':` each would run the script."
+            self.note(Note(id="no-main-guard", sentence=sentence))
+            return 0
         batch = max((values.size_bytes(batch) for batch in self._engine.host), default=1)
         room = environment.shared_memory_bytes() // (2 * AHEAD * max(1, batch))
         return int(max(self.settings.num_workers, min(MOST_WORKERS, 4 * self.cores, room)))
+
+    def _can_start_workers(self) -> bool:
+        """Whether a script that has no workers would bear some: where they are not forked, each runs the script once more,
+        as far as it does not ask whether it is `__main__`."""
+        source = getattr(sys.modules.get("__main__"), "__file__", None)
+        if self._session.facts.start_method == "fork" or source is None:
+            return True
+        try:
+            return "__main__" in Path(source).read_text(encoding="utf-8", errors="ignore")
+        except OSError:
+            return False
 
     def dismiss(self, settings: Settings) -> None:
         """End workers that were only tried."""
@@ -178,6 +194,14 @@ class LoopBench:
     def lean_changes(self) -> tuple[Change, ...]:
         """How the fields of a batch could be sent as less, after the audit."""
         return changes(self._engine.payload, batch_size=self._session.facts.batch_size)
+
+    def watch_use(self, steps: int) -> None:
+        """Watch which fields the next steps fed from host memory read and move."""
+        self._engine.watch_use(steps)
+
+    def fill_device(self) -> None:
+        """Keep the batches on the device as well, where there is one."""
+        self._engine.fill_device()
 
     def collect_batches(self, *, fewest: bool, more_s: float = 0.0) -> None:
         """Keep some batches on the host and the device; only as many as arrive together if `fewest`, else some more if
@@ -236,3 +260,13 @@ class LeadingBench(LoopBench):
         """As of `LoopBench`."""
         self._deeds.append(("collect_batches", {"fewest": fewest, "more_s": more_s}))
         super().collect_batches(fewest=fewest, more_s=more_s)
+
+    def watch_use(self, steps: int) -> None:
+        """As of `LoopBench`."""
+        self._deeds.append(("watch_use", steps))
+        super().watch_use(steps)
+
+    def fill_device(self) -> None:
+        """As of `LoopBench`."""
+        self._deeds.append(("fill_device", None))
+        super().fill_device()

@@ -20,8 +20,8 @@ class Device:
     """How a person calls it."""
     synchronize: Callable[[], None]
     """Wait until all work given to it is done."""
-    put: Callable[[Any], Any]
-    """A batch with its tensors on the device, containers fresh."""
+    put: Callable[[Any, frozenset[str] | None], Any]
+    """A batch with the tensors of these paths on the device, all for None; containers fresh."""
     send: Callable[[torch.Tensor], torch.Tensor]
     """A tensor on the device, its copy queued where that can be."""
     adopt: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
@@ -29,6 +29,8 @@ class Device:
     copy_ahead: Callable[[Any], Callable[[], Any]] | None = None
     """Start a batch's copy to the device beside what it computes; what is returned gives the batch. None where that cannot
     be had."""
+    has_room: Callable[[int], bool] = lambda size: True
+    """Whether so many bytes more can be kept on it."""
     pin: Callable[[Any], Any] = lambda batch: batch
     """The batch in memory from which the device can copy by itself."""
 
@@ -38,7 +40,7 @@ def current() -> Device | None:
     simulated = simulate.current()
     if simulated is not None:
         return Device(
-            "simulated accelerator", simulated.synchronize, simulated.to_device,
+            "simulated accelerator", simulated.synchronize, lambda batch, paths: simulated.to_device(batch),
             lambda tensor: simulated.to_device(tensor, non_blocking=True), simulated.adopt, simulated.copy_ahead,
         )  # fmt: skip
     found = _real_device()
@@ -46,9 +48,10 @@ def current() -> Device | None:
         return None
     name, synchronize = found
     return Device(
-        name, synchronize, lambda batch: values.rewrap(batch, lambda leaf: _move(leaf, name)),
+        name, synchronize, lambda batch, paths: _moved(batch, name, paths),
         lambda tensor: tensor.to(name, non_blocking=True),
         copy_ahead=cuda.CopyStream(name).start if name.startswith("cuda") else None,
+        has_room=_has_room,
         pin=lambda batch: values.rewrap(batch, _pinned),
     )  # fmt: skip
 
@@ -70,5 +73,16 @@ def _pinned(leaf: Any) -> Any:
     return leaf.pin_memory() if is_pageable else leaf
 
 
-def _move(leaf: Any, name: str) -> Any:
-    return leaf.to(name) if isinstance(leaf, torch.Tensor) else leaf
+def _moved(batch: Any, name: str, paths: frozenset[str] | None) -> Any:
+    """The batch with tensors on the device; one that is there under several names is moved if one of them is."""
+    wanted = {id(leaf) for path, leaf in values.named_leaves(batch, "batch") if paths is None or path in paths}
+    return values.rewrap(
+        batch, lambda leaf: leaf.to(name) if isinstance(leaf, torch.Tensor) and id(leaf) in wanted else leaf
+    )
+
+
+def _has_room(size: int) -> bool:
+    """Whether a batch of this size leaves the device half of the memory that is free: the script may need more later."""
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return True
+    return 2 * size < torch.cuda.mem_get_info()[0]

@@ -6,6 +6,7 @@ All loaders of a script are clocked. The first that looks like the training load
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import statistics
@@ -26,7 +27,7 @@ from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length, has_workers_of_ours
 from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.payload import UseWatch
-from unstarve.measure.session import Pending, Session
+from unstarve.measure.session import Pending, Session, likeness
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
 from unstarve.payload import Field
@@ -67,36 +68,78 @@ LENT_BATCHES = 24
 """First batches of the target that are looked at again after their step: does the loop write into them?"""
 
 
+TRIAL_PATIENCE_S = 60.0
+"""Longest wait for a batch of workers that are only tried."""
+
+
 class Watched:
     """The iterator that a loop gets in place of the loader's own; everything it does not do goes through to that."""
 
-    def __init__(self, engine: Engine, session: Session) -> None:
+    def __init__(self, engine: Engine, session: Session, loader: Any) -> None:
         self._engine = engine
         self._session = session
-        self._is_over = False
+        self._loader = loader  # as torch's own iterator keeps alive what it needs
+        self.is_over = False
+        """Whether it gives no more batches."""
 
     def __iter__(self) -> Watched:
         return self
 
     def __next__(self) -> Any:
-        if self._is_over:
+        if self.is_over:
             raise StopIteration
         try:
+            if threading.get_ident() != self._engine.thread:
+                return self._engine.next_elsewhere(self._session)
             return self._engine.next_batch(self._session, self)
-        except BaseException:
-            self._is_over = True
+        except (StopIteration, errors.Finished, errors.Stalled):
+            self.is_over = True
             if self._session.current is self:
                 self._session.ended_ns = self._engine.clock_ns()
             self._engine.pause()
             raise
+        except BaseException:  # torch's iterators go on after an error of the dataset, and loops may count on it
+            self._engine.pause()
+            raise
 
     def __len__(self) -> int:
-        return len(self._session.loader)
+        return len(self._loader)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be on its way out
+            self._engine.dropped(self._session)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or "_session" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self._session.inner_iterator(), name)
+
+
+class Beside:
+    """The loader's own iterator, for a loop that asks for one while another over the same loader is under way."""
+
+    def __init__(self, session: Session, iterator: Any) -> None:
+        self._session = session
+        self._iterator = iterator
+        self._has_begun = False
+
+    def __iter__(self) -> Beside:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._has_begun:
+            self._has_begun = True
+            if not self._session.is_iterated:  # the other was dropped for this one
+                self._session.is_taken_over = True
+        return next(self._iterator)
+
+    def __len__(self) -> int:
+        return len(self._iterator)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_iterator" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._iterator, name)
 
 
 class Engine:
@@ -142,6 +185,8 @@ class Engine:
         self._on_progress = on_progress
         self.clock_ns = clock_ns
         self._pid = os.getpid()
+        self.thread = threading.get_ident()
+        """The thread whose loops are clocked."""
         self._began_ns = clock_ns()
         self._created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         self._loop_began_ns = 0
@@ -155,7 +200,7 @@ class Engine:
         self._ended_ns = 0
         self.is_finished = False
         self.was_in_thread = False
-        """Whether a loader was iterated outside the main thread, where its loop cannot be clocked."""
+        """Whether a loader was iterated in another thread, where its loop cannot be clocked."""
         self.serving = "loader"
         self._raised = 0
         self._blocks: list[Block] = []
@@ -178,12 +223,15 @@ class Engine:
         self._payload: tuple[Field, ...] = ()
         self._use_watch: UseWatch | None = None
         self._reads: list[set[str] | None] = []
+        self._moves: list[set[str]] = []
         self._reads_wanted = 0
         self._worker_environment: dict[str, Any] = {}
         self._natural_periods: list[int] = []
         self._looks: list[MemoryLook] = []
         self._machine_memory = MachineMemory()
         self._is_disturbed = False
+        self._checked_ns = 0
+        self._loader_error: BaseException | None = None
 
     def remember(self, loader: Any) -> None:
         """Note where the script makes this loader."""
@@ -197,11 +245,13 @@ class Engine:
         """The iterator over `loader` that the loop gets; the loader's own where we have no business."""
         if os.getpid() != self._pid or self._is_through():
             return make_iterator(loader)
-        if threading.current_thread() is not threading.main_thread():
+        if threading.get_ident() != self.thread:
             self.was_in_thread = True
             return make_iterator(loader)
         self.pause()
         session = self._session(loader)
+        if session.is_iterated and not session.is_taken_over:
+            return Beside(session, make_iterator(loader))
         now = self.clock_ns()
         self._close_iterator(session, now)
         if self._is_always_anew(session):
@@ -213,10 +263,18 @@ class Engine:
         session.created_ns = now
         self._start_fleet(session, make_iterator)
         session.construct_ns = self.clock_ns() - now
-        session.current = Watched(self, session)
+        iterator = Watched(self, session, loader)
+        session.hand_out(iterator)
         if self._simulate_step_ms is not None and self._is_wanted(session):
             self._simulate(session, make_iterator, self._simulate_step_ms)
-        return session.current
+        return iterator
+
+    def dropped(self, session: Session) -> None:
+        """The loop has let go of its iterator: workers that nobody will ask again end, as they would without us."""
+        fleet = session.fleet
+        is_ours = session is self.target and not self.is_finished
+        if not session.is_iterated and fleet is not None and not is_ours and not fleet.is_persistent:
+            fleet.close()
 
     def _simulate(self, session: Session, make_iterator: Callable[[Any], Any], step_ms: float) -> None:
         """Run our own loop over the loader, for as many epochs as it takes; ends by raising `Finished`."""
@@ -259,18 +317,18 @@ class Engine:
         if place is None or not isinstance(loader, DataLoader):
             return None
         for session in self._sessions.values():
+            is_same = session.facts.source == place and session.likeness == likeness(loader)
+            # another loader that is still there is not replaced by this one, unless both are for the same data
             former = session.loader
-            is_same = session.facts.source == place and type(former) is type(loader) and former is not loader
-            if is_same and type(former.dataset) is type(loader.dataset) and former.num_workers == loader.num_workers:
-                session.loader = loader
-                session.length = epoch_length(loader)
+            if is_same and (former is None or (former.dataset is loader.dataset and not session.is_iterated)):
+                session.attach(loader, epoch_length(loader))
                 self._sessions[id(loader)] = session
                 return session
         return None
 
     def _start_fleet(self, session: Session, make_iterator: Callable[[Any], Any]) -> None:
         session.make_iterator = make_iterator
-        if not has_workers_of_ours(session.loader):
+        if not has_workers_of_ours(session.loader, make_iterator):
             session.iterator = make_iterator(session.loader)
             return
         fleet = session.fleet
@@ -295,7 +353,7 @@ class Engine:
         session.fleets_made += 1
         fleet = Fleet(
             session.loader, session.make_iterator, board=session.boards.setdefault(settings, Switchboard()),
-            patience_s=self._patience_s, can_repeat=session.length is not None, number=session.fleets_made,
+            patience_s=self._patience_s if settings is None else min(self._patience_s, TRIAL_PATIENCE_S), can_repeat=session.length is not None, number=session.fleets_made,
             settings=settings,
         )  # fmt: skip
         if session is self.target and not self.options.only_baseline:
@@ -328,7 +386,7 @@ class Engine:
             return False
         return True
 
-    def _refuse(self, session: Session, settings: Settings | None, error: Exception) -> None:
+    def _refuse(self, session: Session, settings: Settings | None, error: BaseException) -> None:
         session.refused.add(settings)
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         self.note(Note(id="trial-failed", sentence=f"The trial of {settings} was given up: {reason[0]}"))
@@ -340,9 +398,15 @@ class Engine:
             fleet.close()
 
     def _is_always_anew(self, session: Session) -> bool:
-        """Whether the loop makes a new iterator for every batch: then there is no steady state to measure."""
+        """Whether the loop makes a new iterator for every batch: then there is no steady state to measure.
+
+        A loader that gives one batch now and then beside another, such as for a look at some pictures, is not the loop's.
+        """
         starts = session.starts
-        return len(starts) >= ANEW_STARTS and not self._passive and all(start.batches <= 1 for start in starts)
+        if self._passive or len(starts) < ANEW_STARTS or any(start.batches > 1 for start in starts):
+            return False
+        is_busiest = all(other.total <= session.total for other in self._sessions.values())
+        return is_busiest and self.target in (None, session)
 
     def _is_costly(self, session: Session) -> bool:
         """Whether starting the workers once more would eat up the budget; then one natural start must do."""
@@ -352,13 +416,14 @@ class Engine:
         )
 
     def _close_iterator(self, session: Session, now: int) -> None:
-        if session.current is None or session.created_ns == 0:
+        if session.created_ns == 0:
             return
         if session.pending is not None:
             session.pending.is_whole = False
         if session.delivered:
             session.starts.append(self._start_of(session, now))
-        session.current._is_over = True
+        if session.current is not None:
+            session.current.is_over = True
         session.first_wait_ns, session.wait_ns, session.delivered = -1, 0, 0
         session.dropped = session.dropped_ns = session.ended_ns = 0
 
@@ -403,13 +468,21 @@ class Engine:
         step = self._end_step(session, now)
         if self._consider(session):
             step = None
+        began = now + self._checked_ns
         batch, telemetry = self._batch(session, step)
+        delivered = self.clock_ns()
         lent = self._lend(session, batch)
-        self._account(session, now, self.clock_ns(), telemetry)
+        marked_ns = self.clock_ns() - delivered
+        self._account(session, began + marked_ns, delivered + marked_ns, telemetry)
         if session.pending is not None:
             session.pending.lent = lent
         self._begin_use_watch(batch)
         return batch
+
+    def next_elsewhere(self, session: Session) -> Any:
+        """The next batch for another thread, such as one that fetches ahead: it is not the loop, and is left alone."""
+        self.was_in_thread = True
+        return self._pull_plain(session)
 
     def _begin_use_watch(self, batch: Any) -> None:
         """See which fields of the batch the step reads, where that is asked for."""
@@ -421,6 +494,7 @@ class Engine:
     def _end_use_watch(self) -> None:
         if self._use_watch is not None:
             self._reads.append(self._use_watch.stop())
+            self._moves.append(self._use_watch.moved)
             self._use_watch = None
 
     def _is_epoch_over(self, session: Session) -> bool:
@@ -438,11 +512,21 @@ class Engine:
             try:
                 self._given = next(self._program) if step is None else self._program.send(step)
             except StopIteration:
-                self._finish()
-                return self._after_the_end(session), None
+                return self._end(session)
+            except Exception as error:
+                if error is self._loader_error:
+                    self._loader_error = None
+                    raise
+                sentence = f"The experiment ended early, by a fault of ours: {type(error).__name__}: {error}"
+                self.note(Note(id="experiment-failed", sentence=sentence))
+                return self._end(session)
         found = self._provide(session, self._given)
         self._given = None
         return found
+
+    def _end(self, session: Session) -> tuple[Any, Telemetry | None]:
+        self._finish()
+        return self._after_the_end(session), None
 
     def _provide(self, session: Session, give: Give) -> tuple[Any, Telemetry | None]:
         self.serving = give.source
@@ -464,6 +548,15 @@ class Engine:
         return batch, telemetry
 
     def _pull(self, session: Session) -> tuple[Any, Telemetry | None]:
+        try:
+            return self._pull_next(session)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._loader_error = error
+            raise
+
+    def _pull_next(self, session: Session) -> tuple[Any, Telemetry | None]:
         if session.fleet is not None and session.fleet.settings is not None:
             return self._pull_on_trial(session, session.fleet)
         if session.fleet is not None:
@@ -478,9 +571,9 @@ class Engine:
         """A batch from workers that are only tried; where they fail, the script's own step in."""
         try:
             return fleet.pull()
-        except (StopIteration, errors.Stalled):
+        except StopIteration:
             raise
-        except Exception as error:
+        except (Exception, errors.Stalled) as error:
             self.use(session, None)
             self._refuse(session, fleet.settings, error)
             session.resting.pop(fleet.settings).close()
@@ -512,6 +605,7 @@ class Engine:
             return None
         body = now - pending.delivered_ns
         self._check_lent(pending)
+        self._checked_ns = self.clock_ns() - now if pending.lent is not None else 0
         self._note_use(session, pending, body, now)
         return Step(
             pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
@@ -528,8 +622,13 @@ class Engine:
             session.dropped_ns = now - session.created_ns
 
     def _is_undisturbed(self, session: Session, pending: Pending) -> bool:
+        """Whether no other loader was begun since the batch was handed out; one that gives a batch in every step, beside
+        this one, belongs to the step."""
         return len(self._sessions) == 1 or all(
-            other is session or other.pending is None or other.pending.delivered_ns < pending.delivered_ns
+            other is session
+            or other.pending is None
+            or other.pending.delivered_ns < pending.delivered_ns
+            or (other.created_ns < pending.delivered_ns and other.is_iterated)
             for other in self._sessions.values()
         )
 
@@ -625,7 +724,7 @@ class Engine:
     # Cached batches ------------------------------------------------------------------------------
 
     def collect_batches(self, session: Session, is_enough: Callable[[int, int], bool]) -> None:
-        """Keep a few real batches, taken beside the loop, on the host and on the device.
+        """Keep a few real batches, taken beside the loop, on the host; none where the epoch ends first.
 
         Args:
             session: the loader.
@@ -635,10 +734,10 @@ class Engine:
         total = 0
         generation = session.fleet.issue({"mode": "run"}) if session.fleet is not None else 0
         while not is_enough(len(self.host), total):
-            batch, telemetry = self._pull(session)
-            is_endless = session.fleet is not None and session.fleet.is_endless
-            while is_endless and telemetry is not None and telemetry.generation != generation:
-                batch, telemetry = self._pull(session)
+            try:
+                batch = self._pull_fresh(session, generation)
+            except StopIteration:  # the loop will meet it when it asks
+                break
             self.host.append(batch)
             total += values.size_bytes(batch)
             if total > limit:
@@ -647,8 +746,35 @@ class Engine:
             if session.fleet is None or not session.fleet.is_endless:
                 break
         self.device = device.current()
-        if self.device is not None:
-            self._on_device = [self.device.put(batch) for batch in self.host]
+
+    def _pull_fresh(self, session: Session, generation: int) -> Any:
+        """A batch made under the last order, where that can be had."""
+        is_endless = session.fleet is not None and session.fleet.is_endless
+        while True:
+            batch, telemetry = self._pull(session)
+            if not is_endless or telemetry is None or telemetry.generation == generation:
+                return batch
+
+    def fill_device(self) -> None:
+        """Keep the batches on the device as well, as far as there is room: those of their fields that the loop was seen to
+        move there, and all where that is not known."""
+        if self.device is None:
+            return
+        moved = frozenset().union(*self._moves) or None
+        try:
+            for batch in self.host:
+                if not self.device.has_room(values.size_bytes(batch)):
+                    break
+                self._on_device.append(self.device.put(batch, moved))
+        except Exception as error:  # out of memory, or a container that cannot be rebuilt
+            self._on_device.clear()
+            sentence = f"Batches could not be kept on the device: {type(error).__name__}: {error}."
+            self.note(Note(id="device-pool", sentence=sentence))
+
+    @property
+    def has_device_batches(self) -> bool:
+        """Whether batches are kept on a device."""
+        return bool(self._on_device)
 
     def _serve_ahead(self, give: Give) -> tuple[Any, Telemetry | None]:
         """A batch from host memory whose copy to the device has gone on since the last was served; one that is still to be
@@ -680,15 +806,16 @@ class Engine:
 
     def _lend(self, session: Session, batch: Any) -> tuple[Any, Any] | None:
         """Mark a real batch of the warm-up, to see whether the loop writes into what it gets."""
-        if session is not self.target or session.total >= LENT_BATCHES or self.serving != "loader":
+        if session is not self.target or session.total >= LENT_BATCHES or self.serving != "loader" or self._rungs:
             return None
-        return batch, values.fingerprint(batch)
+        mark = _fingerprint(batch)
+        return None if mark is None else (batch, mark)
 
     def _check_lent(self, pending: Pending) -> None:
         """Copy cached batches before use if the loop wrote into a batch that it was handed."""
         if pending.lent is not None:
             batch, mark = pending.lent
-            if values.fingerprint(batch) != mark:
+            if _fingerprint(batch) not in (mark, None):
                 self._start_copying()
         if self._cached_out is not None:
             item, versions = self._cached_out
@@ -714,7 +841,8 @@ class Engine:
         seen = [read for read in self._reads if read is not None]
         is_known = bool(seen) and len(seen) == len(self._reads)
         try:
-            self._payload = payload.audit(self.host, set().union(*seen) if is_known else None)
+            moved = set().union(*self._moves)
+            self._payload = payload.audit(self.host, set().union(*seen) if is_known else None, moved)
         except Exception as error:  # an audit that fails must not cost the diagnosis
             self.note(Note(id="audit-failed", sentence=f"What batches carry was not audited: {error}."))
 
@@ -841,8 +969,12 @@ class Engine:
         self._stages = tuple(stages)
 
     def close(self) -> None:
-        """End all workers; nothing is left running."""
+        """End all workers, and whatever the experiment was at; nothing is left running, or set."""
         self._end_use_watch()
+        if self._program is not None:
+            with contextlib.suppress(Exception):  # it may be what is ending us
+                self._program.close()
+        self.pause()
         COLLECTOR.stop()
         for session in self._sessions.values():
             self._end_fleets(session)
@@ -854,6 +986,14 @@ class Engine:
                 fleet.close()
         session.fleet = None
         session.resting.clear()
+
+
+def _fingerprint(batch: Any) -> Any:
+    """A mark by which a change of the batch is seen; None for one that cannot be looked at."""
+    try:
+        return values.fingerprint(batch)
+    except Exception:  # of a kind never met, whose own methods fail; it must not end the user's loop
+        return None
 
 
 __all__ = ["Engine", "Session", "Watched"]

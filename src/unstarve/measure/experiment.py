@@ -56,6 +56,9 @@ LONGEST_START = 0.05
 COLLECT = 0.02
 """Share of the budget after which no more batches are kept than are needed."""
 
+EPOCH_ENDS = 3
+"""Ends of epochs at which batches are tried to be kept."""
+
 LONGEST_CLEARING = 0.04
 """Share of the budget that waiting for workers to end what they do, before and after they are kept busy, may take."""
 
@@ -198,6 +201,7 @@ class Bench(Protocol):
     def device_profile(self) -> DeviceProfile | None: ...
     def device_busy(self, fraction: float) -> None: ...
     def watch_use(self, steps: int) -> None: ...
+    def fill_device(self) -> None: ...
     def audit(self) -> None: ...
     def lean_changes(self) -> tuple[Change, ...]: ...
     def progress(self, text: str) -> None: ...
@@ -244,7 +248,7 @@ class Experiment:
         if self._options.only_baseline:
             while True:
                 yield from self._give("loader")
-        self._bench.collect_batches(fewest=self._is_slow, more_s=COLLECT * self.budget_s)
+        yield from self._collect()
         if self._bench.has_fleet:
             self._bench.progress("looking into the workers")
             yield from self._look()
@@ -271,6 +275,20 @@ class Experiment:
         if self._options.budget_s is None:
             wanted = STEPS_NEEDED * self._period_ns / 1e9
             self.budget_s = min(max(DEFAULT_BUDGET_S, wanted), LONGEST_BUDGET_S)
+
+    def _collect(self) -> Program:
+        """Keep some batches, and see which of their fields the step reads and moves to the device."""
+        for _ in range(EPOCH_ENDS):
+            self._bench.collect_batches(fewest=self._is_slow, more_s=COLLECT * self.budget_s)
+            if self._bench.has_batches:
+                break
+            yield from self._give("loader")  # an epoch ended; the next begins with this
+        else:
+            return
+        self._bench.watch_use(AUDITED_STEPS)
+        for _ in range(AUDITED_STEPS + 1):
+            yield from self._give("host")
+        self._bench.fill_device()
 
     @property
     def _is_slow(self) -> bool:
@@ -561,13 +579,6 @@ class Experiment:
         self._bench.body(self._body_lines)
         if source == "device":
             yield from self._profile_device()
-        yield from self._audit()
-
-    def _audit(self) -> Program:
-        """See which fields of a batch the step reads, over a few unmeasured steps, and what the batch carries."""
-        self._bench.watch_use(AUDITED_STEPS)
-        for _ in range(AUDITED_STEPS + 1):
-            yield from self._give("host")
         self._bench.audit()
 
     def _profile_device(self) -> Program:
@@ -697,7 +708,7 @@ class Experiment:
         """Try another number of workers where the throughput law expects something of it, and delivery in any order
         where some batches take much longer than others."""
         own = self._bench.settings
-        if self._bench.start_s > LONGEST_START * self.budget_s:
+        if self._bench.start_s > LONGEST_START * self.budget_s or not self._bench.most_workers:
             return
         loop = law.of_blocks(self._blocks, own.num_workers, self._bench.cores)
         cores = max(1, int(self._bench.cores))
@@ -850,11 +861,11 @@ class Experiment:
         settle = self._settle_steps(source)
         if rung.id == BYTES.id and not any(block.rung == BYTES.id for block in self._blocks):
             settle = workers  # each worker's first batch under it finds out which files to keep
-        for position in range(4 * settle):
+        for position in range(4 * settle + self._most_ready(source)):
             step = yield from self._give(source)
             if self._has_failed(step, rung):
                 return None
-            if position + 1 >= settle and not _is_copying(step):
+            if position + 1 >= settle and not _is_copying(step) and not self._is_stale(step):
                 break
         if not self._bench.use(rung.settings):  # workers on trial failed at once, and the script's own stepped in
             return None
@@ -870,10 +881,10 @@ class Experiment:
             step = yield from self._give(source)
             if self._has_failed(step, rung) or (source == "loader" and fleet != self._bench.fleet):
                 return None
-            if not step.is_whole:  # an epoch ended: what came between is left out, and what was made meanwhile
-                unsettled = settle
+            if not step.is_whole or self._is_stale(step):  # an epoch ended: what came between is left out,
+                unsettled = settle  # and what was made meanwhile
             if unsettled:
-                unsettled -= step.is_whole
+                unsettled -= step.is_whole and not self._is_stale(step)
                 if self._bench.clock_ns() - start > LONGEST_BLOCK * 1e9:
                     return None
                 if not unsettled:
@@ -889,6 +900,17 @@ class Experiment:
         end = self._bench.clock_ns() - gap_ns
         block = _make_block(rung.id, number, start, end, self._bench.cpu_ns() - cpu, steps)
         return replace(block, main_collected_ns=self._bench.collected_ns() - collected)
+
+    def _most_ready(self, source: str) -> int:
+        """Batches of an older order that the workers may have ready; the engine drops them where an epoch has a length."""
+        if source != "loader" or self._bench.epoch_length is not None:
+            return 0
+        return (self._bench.settings.prefetch_factor + 2) * self._bench.workers
+
+    def _is_stale(self, step: Step) -> bool:
+        """Whether the batch was made under an older order, and so was ready before the loop asked for it."""
+        made = step.telemetry
+        return made is not None and made.generation != self._generation
 
     def _has_failed(self, step: Step, rung: Rung) -> bool:
         made = step.telemetry

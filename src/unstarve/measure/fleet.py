@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import inspect
 import os
+import random
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, _DatasetKind
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -80,17 +83,26 @@ def epoch_length(loader: Any) -> int | None:
     is_plain = has_workers_of_ours(loader) and type(loader).__len__ is DataLoader.__len__
     if not is_plain or loader._dataset_kind != _DatasetKind.Map:
         return None
+    states = torch.get_rng_state(), random.getstate()
     try:
         return len(loader)
-    except (TypeError, NotImplementedError):
+    except Exception:  # a length that cannot be told before the first epoch, by the sampler's own method
         return None
+    finally:  # a sampler may draw its batches to count them
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
 
 
-def has_workers_of_ours(loader: Any) -> bool:
-    """Whether iterating over the loader gives what torch's `_get_iterator` makes, with the workers that we know."""
+def has_workers_of_ours(loader: Any, make_iterator: Callable[[Any], Any] | None = None) -> bool:
+    """Whether iterating over the loader gives what torch's `_get_iterator` makes, with the workers that we know.
+
+    Args:
+        loader: the loader.
+        make_iterator: how it is iterated; the class's own `__iter__` by default.
+    """
     if not isinstance(loader, DataLoader):
         return False
-    code = getattr(inspect.unwrap(type(loader).__iter__), "__code__", None)
+    code = getattr(inspect.unwrap(make_iterator or type(loader).__iter__), "__code__", None)
     return code is not None and "_get_iterator" in code.co_names
 
 
@@ -135,7 +147,7 @@ class Fleet:
             self._clone.__dict__[name] = self.sampler
         self._make_iterator = make_iterator
         self._iterator: Any = None
-        self._loader = loader
+        self._loader = weakref.ref(loader)
         self._inner: Any = None
         self._unwrapped: tuple[Any, Telemetry | None] = (None, None)
         self._is_kept_busy = False
@@ -157,15 +169,26 @@ class Fleet:
         if inner is not self._iterator and inner is not self._inner:
             self._unwrap(inner)
         self._inner = inner
+        if self.settings is not None:
+            self._let_die(inner)
+
+    def _let_die(self, inner: Any) -> None:
+        """Workers on trial may die without torch's signal handler ending whatever the script does at that moment; that
+        they have died is seen when their batch is waited for."""
+        forget = getattr(torch._C, "_remove_worker_pids", None)
+        if forget is not None and getattr(inner, "_worker_pids_set", False):
+            forget(id(inner))
+            inner._worker_pids_set = False
 
     def _mirror(self, before: dict[str, Any]) -> None:
         """What a loader's own `__iter__` noted on the copy, such as how far it got, belongs on the user's loader."""
-        definer = next(kind for kind in type(self._loader).__mro__ if "__iter__" in vars(kind))
-        if definer is DataLoader:
+        loader = self._loader()
+        definer = next(kind for kind in type(self._clone).__mro__ if "__iter__" in vars(kind))
+        if definer is DataLoader or loader is None:
             return
         for name, value in self._clone.__dict__.items():
             if name not in before or before[name] is not value:
-                self._loader.__dict__[name] = value
+                loader.__dict__[name] = value
 
     def _unwrap(self, inner: Any) -> None:
         """Take the batch out of what torch's iterator gives before another iterator around it works on the batch."""
@@ -183,6 +206,13 @@ class Fleet:
         """Let one epoch follow the other from now on, without new workers."""
         if self.sampler is not None:
             self.sampler.may_repeat = True
+        self._extend_timeout()
+
+    def _extend_timeout(self) -> None:
+        """Leave it to our patience how long a batch may take: what we have workers do may take longer than theirs."""
+        if getattr(self._inner, "_timeout", 0):
+            self._inner._timeout = 0
+        self._clone.__dict__["timeout"] = 0
 
     @property
     def is_endless(self) -> bool:
@@ -212,8 +242,9 @@ class Fleet:
             self.issue({"mode": "idle"})
         iterator, self._iterator = self._iterator, None
         self._clone.__dict__["_iterator"] = None
-        if iterator is not None and self._loader.__dict__.get("_iterator") is iterator:
-            self._loader.__dict__["_iterator"] = None
+        loader = self._loader()
+        if iterator is not None and loader is not None and loader.__dict__.get("_iterator") is iterator:
+            loader.__dict__["_iterator"] = None
         shut_down = getattr(self._inner, "_shutdown_workers", None)
         if shut_down is not None:
             shut_down()

@@ -58,7 +58,7 @@ def unpacked(data: Any) -> Any:
     changes = {item["path"]: Change(**item) for item in json.loads(data[2])}
     target = device.current()
     found = {id(leaf): changes[path] for path, leaf in values.named_leaves(data[1], "batch") if path in changes}
-    return _replaced(data[1], found, lambda change, leaf: _unpack(change, leaf, target))
+    return _replaced(data[1], found, lambda change, leaf: _unpack(change, leaf, target if change.is_moved else None))
 
 
 def _replaced(batch: Any, found: dict[int, Change], make: Callable[[Change, torch.Tensor], torch.Tensor]) -> Any:

@@ -9,8 +9,8 @@ import sys
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -74,7 +74,7 @@ class _Look:
     duplicate_of: str | None
 
 
-def audit(batches: Iterable[Any], read: set[str] | None = None) -> tuple[Field, ...]:
+def audit(batches: Iterable[Any], read: set[str] | None = None, moved: Collection[str] = ()) -> tuple[Field, ...]:
     """The leaves of the batches, in order of appearance, None excepted.
 
     Smallest and largest values are taken over all values; the other facts from at most `SAMPLE_VALUES` of each leaf,
@@ -84,6 +84,7 @@ def audit(batches: Iterable[Any], read: set[str] | None = None) -> tuple[Field, 
     Args:
         batches: some batches of one loader, on the host.
         read: paths of the tensors that the step read, as `UseWatch.stop` gives them, of all watched steps together.
+        moved: paths of those that it moved to a device; none where that is not known.
     """
     looks: dict[str, list[_Look]] = {}
     number = 0
@@ -92,7 +93,8 @@ def audit(batches: Iterable[Any], read: set[str] | None = None) -> tuple[Field, 
             number += 1
             for path, look in _looks(batch).items():
                 looks.setdefault(path, []).append(look)
-    return tuple(_field(path, seen, number, read) for path, seen in looks.items())
+    found = [_field(path, seen, number, read) for path, seen in looks.items()]
+    return tuple(replace(field, moved_by_step=field.path in moved) if moved else field for field in found)
 
 
 @contextlib.contextmanager
@@ -342,6 +344,8 @@ class UseWatch:
 
     def __init__(self) -> None:
         self._read: set[str] = set()
+        self.moved: set[str] = set()
+        """Paths of the tensors that were moved to a device."""
         self._paths: dict[int, set[str]] = {}
         self._held: list[StorageWeakRef] = []
         self._modes: tuple[_Operations, _Functions] | None = None
@@ -386,6 +390,8 @@ class UseWatch:
                 paths = self._paths_of(given)
                 if paths and name in _MOVES:
                     self._follow(result, paths)
+                    if isinstance(result, torch.Tensor) and result.device.type != "cpu":
+                        self.moved |= paths
                 else:
                     self._read |= paths
         except Exception:  # an operation of a kind never met must not end the user's loop

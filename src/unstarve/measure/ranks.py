@@ -188,6 +188,8 @@ class _Follower:
     def do(self, name: str, argument: Any) -> None:
         if name == "collect_batches":
             self._bench.collect_batches(**argument)
+        elif name == "fill_device":
+            self._bench.fill_device()
         elif name == "issue":
             self._complete()
             self._order, self._reported = argument, set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,13 +40,22 @@ class Pending:
     lent: tuple[Any, Any] | None = None
 
 
+def likeness(loader: Any) -> tuple[Any, ...]:
+    """What a loader has in common with another that the same line of the script made for the same purpose."""
+    dataset = getattr(loader, "dataset", None)
+    try:
+        size = len(dataset)  # type: ignore[arg-type]
+    except Exception:  # it has none, or its own method fails
+        size = None
+    return type(loader), type(dataset), size, getattr(loader, "num_workers", None)
+
+
 class Session:
     """One loader of the script, with its workers and its account."""
 
     def __init__(self, loader: Any, facts: Loader, length: int | None) -> None:
-        self.loader = loader
+        self.attach(loader, length)
         self.facts = facts
-        self.length = length
         self.boards: dict[Settings | None, Switchboard] = {}
         self.fleet: Fleet | None = None
         self.ordered: Fleet | None = None
@@ -55,7 +65,9 @@ class Session:
         self.fleets_made = 0
         self.make_iterator: Callable[[Any], Any] = iter
         self.iterator: Iterator[Any] | None = None
-        self.current: Watched | None = None
+        self._current: Callable[[], Watched | None] = lambda: None
+        self.is_taken_over = False
+        """Whether the script was seen to drop an iterator in the middle for another of the same loader."""
         self.starts: list[Start] = []
         self.created_ns = 0
         self.ended_ns = 0
@@ -77,6 +89,40 @@ class Session:
         self.total = 0
         self.pending: Pending | None = None
         self.epochs = 0
+
+    def attach(self, loader: Any, length: int | None) -> None:
+        """The script has this loader now; it is not kept alive by us.
+
+        Args:
+            loader: the loader.
+            length: batches of an epoch, where that can be relied upon.
+        """
+        self.length = length
+        self.likeness = likeness(loader)
+        try:
+            self._loader: Callable[[], Any] = weakref.ref(loader)
+        except TypeError:  # a list, for instance
+            self._loader = lambda: loader
+
+    @property
+    def loader(self) -> Any:
+        """The script's loader; None once it is gone."""
+        return self._loader()
+
+    @property
+    def current(self) -> Watched | None:
+        """The iterator that the loop has; None where it has dropped it."""
+        return self._current()
+
+    def hand_out(self, iterator: Watched) -> None:
+        """This is the iterator that the loop has from now on; it is not kept alive by us."""
+        self._current = weakref.ref(iterator)
+
+    @property
+    def is_iterated(self) -> bool:
+        """Whether the loop has an iterator that may still be asked for batches."""
+        current = self.current
+        return current is not None and not current.is_over
 
     def only_drops(self) -> bool:
         """Whether the loop has dropped nearly all batches for so long that it will not do anything else."""

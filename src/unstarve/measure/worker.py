@@ -6,6 +6,7 @@ order `run` the original fetcher runs untouched. Only what opens files is replac
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -145,6 +146,7 @@ class WorkerInit:
     def __call__(self, worker_id: int) -> None:
         if self._user is not None:
             self._user(worker_id)
+        COLLECTOR.allow(True)  # the parent's may be off for a trial
         COLLECTOR.start()
         instruments = Instruments(self._board, worker_id)
         original = _DatasetKind.create_fetcher
@@ -219,8 +221,9 @@ class Instruments:
         generation, order = self._board.read()
         if generation != self._generation:
             self._generation = generation
+            with contextlib.suppress(OSError):  # cores that this process may not use: the trial changes nothing then
+                self._try_settings(order)
             self._arrangement.undo()
-            self._try_settings(order)
         began, cpu, delay = time.perf_counter_ns(), time.process_time_ns(), self._run_delay.read_ns()
         collected = COLLECTOR.ns
         is_plain = order["mode"] == "run"

@@ -1,0 +1,335 @@
+"""Loops in other shapes than one iterator at a time: what a script gets is what it would get without us."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from unstarve import errors
+from unstarve.measure.engine import Engine
+from unstarve.measure.experiment import Bench, Give, Options, Program
+from unstarve.measure.hook import installed
+
+pytestmark = pytest.mark.live
+
+
+class Numbers(Dataset):
+    """The numbers from `first` on; at `bad` it raises, once."""
+
+    def __init__(self, length: int, first: int = 0, bad: int = -1) -> None:
+        self.length = length
+        self.first = first
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        if index == self.bad:
+            self.bad = -1
+            raise ValueError("a sample that cannot be read")
+        return self.first + index
+
+
+class Stream(IterableDataset):
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(self.length)
+
+
+def plain(bench: Bench) -> Program:
+    """A program that leaves the loop alone, for ever."""
+    while True:
+        yield Give("loader")
+
+
+def engines() -> list[Any]:
+    return [
+        pytest.param(lambda: Engine(passive=True), id="watch"),
+        pytest.param(lambda: Engine(Options(), program=lambda bench, options: plain(bench)), id="run"),
+    ]
+
+
+Make = Callable[[], Engine]
+
+
+def numbers(batches: Any) -> list[int]:
+    """All numbers of a loop that does something with each batch."""
+    found = []
+    for batch in batches:
+        time.sleep(0.0005)
+        found += batch.tolist()
+    return found
+
+
+@pytest.mark.parametrize("make", engines())
+def test_loaders_made_by_one_line_are_told_apart(make: Make) -> None:
+    """Training and validation from one helper: each loop gets its own data, in every epoch."""
+    data = {"train": Numbers(12), "val": Numbers(12, first=100)}
+    loaders = {name: DataLoader(dataset, batch_size=2) for name, dataset in data.items()}
+    with installed(make()):
+        for _ in range(3):
+            assert numbers(loaders["train"]) == list(range(12))
+            with torch.no_grad():
+                assert numbers(loaders["val"]) == list(range(100, 112))
+
+
+@pytest.mark.parametrize("make", engines())
+def test_loaders_made_anew_for_each_epoch_are_one(make: Make) -> None:
+    """Several epochs, each with a loader of its own from the same line, are an account of one loader."""
+    dataset = Numbers(12)
+    engine = make()
+    with installed(engine):
+        for _ in range(3):
+            assert numbers(DataLoader(dataset, batch_size=2)) == list(range(12))
+    assert len(engine.loaders) == 1
+    assert engine.most_batches == 18
+
+
+@pytest.mark.parametrize("make", engines())
+def test_a_loader_may_be_iterated_twice_at_a_time(make: Make) -> None:
+    """Pairs of batches, and a look at the first batch in the middle of an epoch."""
+    loader = DataLoader(Numbers(12), batch_size=2)
+    with installed(make()):
+        pairs = [(left.tolist(), right.tolist()) for left, right in zip(loader, loader, strict=True)]
+        seen = []
+        for batch in loader:
+            time.sleep(0.0005)
+            seen += batch.tolist()
+            assert next(iter(loader)).tolist() == [0, 1]
+    assert pairs == [([first, first + 1],) * 2 for first in range(0, 12, 2)]
+    assert seen == list(range(12))
+
+
+def test_an_iterator_that_is_dropped_for_another_is_followed() -> None:
+    """A loop that begins again before the end of an epoch is clocked all the same."""
+    loader = DataLoader(Numbers(40), batch_size=2)
+    engine = Engine(passive=True)
+    with installed(engine):
+        iterator = iter(loader)
+        for _ in range(4):
+            for _ in range(5):
+                next(iterator)
+                time.sleep(0.0005)
+            iterator = iter(loader)
+    assert engine.most_batches >= 15
+
+
+class InfiniteLoader(DataLoader):
+    """As in a well-known detector: one iterator for all epochs, made with the loader."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
+        self.iterator = super().__iter__()
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+class Repeated:
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from iter(self.sampler)
+
+
+@pytest.mark.parametrize("make", engines())
+def test_a_loader_that_keeps_one_iterator_for_ever_works(make: Make) -> None:
+    engine = make()
+    with installed(engine):
+        loader = InfiniteLoader(Numbers(12), batch_size=2)
+        for _ in range(3):
+            assert numbers(loader) == list(range(12))
+    assert engine.most_batches == 18
+
+
+@pytest.mark.parametrize("make", engines())
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loop_may_skip_samples_that_cannot_be_read(make: Make, workers: int) -> None:
+    """An error of the dataset comes through, and the iterator goes on after it, as torch's does."""
+    loader = DataLoader(Numbers(12, bad=4), batch_size=2, num_workers=workers)
+    seen, failed = [], 0
+    with installed(make()):
+        iterator = iter(loader)
+        while True:
+            try:
+                seen += next(iterator).tolist()
+            except StopIteration:
+                break
+            except ValueError:
+                failed += 1
+            time.sleep(0.0005)
+    assert failed == 1
+    assert seen == [number for number in range(12) if number not in (4, 5)]
+
+
+def test_one_batch_now_and_then_from_another_loader_ends_nothing() -> None:
+    """A look at the first validation batch in every epoch does not make that loader the loop."""
+    train, val = DataLoader(Numbers(12), batch_size=2), DataLoader(Numbers(8, first=100), batch_size=2)
+    engine = Engine(Options(), program=lambda bench, options: plain(bench))
+    with installed(engine):
+        for _ in range(20):
+            assert numbers(train) == list(range(12))
+            with torch.no_grad():
+                assert next(iter(val)).tolist() == [100, 101]
+        assert not engine.is_finished
+        assert engine.target is not None
+        assert engine.target.loader is train
+
+
+def test_steps_that_draw_from_two_loaders_are_whole() -> None:
+    """The second loader of a `zip` belongs to the step: it does not disturb the measurement of the first."""
+    whole: list[bool] = []
+
+    def program(bench: Bench) -> Program:
+        while True:
+            step = yield Give("loader")
+            whole.append(step is not None and step.is_whole)
+
+    loaders = [DataLoader(Numbers(200, first=first), batch_size=2) for first in (0, 1000)]
+    with installed(Engine(Options(), program=lambda bench, options: program(bench))):
+        for left, right in zip(*loaders, strict=True):
+            time.sleep(0.0005)
+            assert (right - left).tolist() == [1000, 1000]
+    assert all(whole[2:])
+    assert len(whole) > 50
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 7])
+def test_an_epoch_that_ends_while_batches_are_kept_ends_the_loop(count: int) -> None:
+    """A short stream ends as without us, wherever the experiment is."""
+    loader = DataLoader(Stream(2 * count), batch_size=2)
+    engine = Engine(Options(budget_s=5))
+    with installed(engine):
+        try:
+            for _ in range(8):
+                seen = numbers(loader)
+                assert len(seen) >= 2 * (count - 1)  # a batch that was kept may be one of them
+        except errors.Finished:
+            assert engine.blocks
+
+
+class Unready:
+    """A batch sampler whose length is known only once it has begun."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.batches = [[0, 1], [2, 3], [4, 5]]
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+@pytest.mark.parametrize("make", engines())
+def test_a_sampler_that_has_no_length_yet_is_not_asked_twice(make: Make) -> None:
+    with installed(make()):
+        assert numbers(DataLoader(Numbers(6), batch_sampler=Unready())) == list(range(6))
+
+
+@pytest.mark.parametrize("make", engines())
+def test_workers_end_with_the_iterator_that_a_loop_drops(make: Make) -> None:
+    """A loop over another loader that breaks leaves no worker behind, as without us."""
+    before = len(psutil.Process().children())
+    loader = DataLoader(Numbers(400), batch_size=2, num_workers=2)
+    with installed(make()), torch.no_grad():
+        for _ in itertools.islice(loader, 3):
+            time.sleep(0.0005)
+        gc.collect()
+        assert len(psutil.Process().children()) == before
+
+
+def test_another_thread_that_fetches_ahead_is_left_alone() -> None:
+    """An iterator that was made in the loop's thread and is drawn from in another gives all batches, unclocked."""
+    engine = Engine(Options(budget_s=2))
+    seen: list[int] = []
+    with installed(engine):
+        iterator = iter(DataLoader(Numbers(40), batch_size=2))
+        thread = threading.Thread(target=lambda: seen.extend(numbers(iterator)))
+        thread.start()
+        thread.join()
+    assert seen == list(range(40))
+    assert engine.was_in_thread
+    assert engine.target is None
+
+
+def test_a_fault_of_ours_ends_the_diagnosis_and_not_the_script() -> None:
+    """The loop goes on with its own batches, and the recording says what happened."""
+
+    def program(bench: Bench) -> Program:
+        yield Give("loader")
+        raise RuntimeError("a bug")
+
+    engine = Engine(Options(), stop=False, program=lambda bench, options: program(bench))
+    with installed(engine):
+        for _ in range(2):
+            assert numbers(DataLoader(Numbers(40), batch_size=2)) == list(range(40))
+    assert "a bug" in " ".join(note.sentence for note in engine.recording().notes)
+
+
+def test_nothing_is_left_set_when_a_loop_ends_in_the_middle_of_a_trial() -> None:
+    """Threads, collector and warnings are the script's own again."""
+
+    def program(bench: Bench) -> Program:
+        bench.limit_threads(1)
+        bench.allow_collector(False)
+        try:
+            while True:
+                yield Give("loader")
+        finally:
+            ended.append(True)
+
+    own, show = torch.get_num_threads(), warnings.showwarning
+    torch.set_num_threads(2)
+    ended: list[bool] = []
+    try:
+        with installed(Engine(Options(), program=lambda bench, options: program(bench))):
+            numbers(DataLoader(Numbers(40), batch_size=2))
+        assert (torch.get_num_threads(), gc.isenabled(), warnings.showwarning) == (2, True, show)
+        assert ended
+    finally:
+        torch.set_num_threads(own)
+
+
+def test_only_what_the_loop_moves_is_put_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths that the step needs on the host stay there; `meta` stands for a device."""
+    from unstarve.measure import device
+
+    monkeypatch.setattr(device, "_real_device", lambda: ("meta", lambda: None))
+    kept: list[Any] = []
+
+    def program(bench: Bench) -> Program:
+        yield Give("loader")
+        bench.collect_batches(fewest=True)
+        bench.watch_use(2)
+        for _ in range(3):
+            yield Give("host")
+        bench.fill_device()
+        while True:
+            yield Give("device")
+
+    collate = lambda numbers: {"x": torch.ones(2, 3), "lengths": torch.tensor(numbers)}  # noqa: E731
+    with installed(Engine(Options(), program=lambda bench, options: program(bench))):
+        for batch in DataLoader(Numbers(80), batch_size=2, collate_fn=collate):
+            moved = batch["x"].to("meta")
+            kept.append((batch["x"].device.type, batch["lengths"].device.type))
+            time.sleep(0.0005 if len(batch["lengths"].tolist()) == len(moved) else 0)
+    assert kept[-1] == ("meta", "cpu")
