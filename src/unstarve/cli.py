@@ -468,16 +468,24 @@ def _writing() -> Iterator[None]:
 
 
 def _gate(report: Report, output: Output) -> int:
-    if output.fail_above is None or report.headroom is None:
-        return VERDICT
-    cost = 100 * (1 - 1 / report.headroom.value)
-    if cost <= output.fail_above:
+    cost = _input_cost(report)
+    if output.fail_above is None or cost is None or cost <= output.fail_above:
         return VERDICT
     click.echo(
         f"unstarve: input costs {cost:.1f} % of the loop's time, more than the {output.fail_above:g} % allowed.",
         err=True,
     )
     return GATE
+
+
+def _input_cost(report: Report) -> float | None:
+    """What input costs of the loop's time, in percent, as the verdict has it: what is sure of the headroom where the loop
+    body sets the pace, the starts of iterators where they do, waiting where nothing was tried."""
+    if report.headroom is None:
+        return None if report.waiting is None else 100 * report.waiting
+    is_body = report.verdict.bound == "step"
+    cost = 1 - 1 / max(1.0, report.headroom.low if is_body else report.headroom.value)
+    return 100 * max(cost, report.time.start if report.verdict.bound == "start" else 0.0)
 
 
 def _leave(code: int) -> NoReturn:
@@ -595,6 +603,8 @@ def watch(
     from unstarve.judge import account
     from unstarve.measure.engine import Engine
 
+    output = Output(json=_absolute(json_path), html=_absolute(html_path), save=None, fail_above=fail_above, quiet=quiet)
+    output.check()
     command = shlex.join(["unstarve", "watch", *(["-m", module] if module else []), *arguments])
     engine = Engine(command=command, passive=True)
     ending = _execute(script, engine, None)
@@ -605,8 +615,8 @@ def watch(
         _leave(SCRIPT_FAILED)
     if not any(start.batches for start in recording.starts):
         raise MeasurementError(f"no verdict: {_why_none(engine, ending)}")
-    _deliver(recording, report, Output(json=json_path, html=html_path, save=None, fail_above=fail_above, quiet=quiet))
-    _leave(VERDICT)
+    _deliver(recording, report, output)
+    _leave(INTERRUPTED if ending.interrupted else _gate(report, output))
 
 
 @cli.command()

@@ -90,7 +90,7 @@ def computed(gain: float, *, down: float, up: float) -> Estimate:
         up: how many times the excess it may be.
     """
     excess = max(0.0, gain - 1)
-    return Estimate(value=1 + excess, low=1 + down * excess, high=1 + up * excess)
+    return Estimate(value=1 + excess, low=1 + down * excess, high=1 + up * excess, is_computed=True)
 
 
 def _plain(logs: Sequence[float], steps: int | None = None) -> Estimate:

@@ -225,6 +225,8 @@ class Start:
     """From the request for the iterator to the end of dropping."""
     natural: bool = True
     """Whether it ran as without unstarve: own workers, nothing cached."""
+    beside: int = 0
+    """Batches that the loop had from other loaders while it was open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +261,9 @@ class Loader:
     """`file:line` of that sampler's `__iter__`."""
     kind: str = "map"
     """`map`, `iterable` or `other` (not a DataLoader)."""
+    most_workers: int | None = None
+    """Workers at most that would each give samples of their own: a stream that does not ask which worker it is in gives
+    them all in each; None without such a limit."""
 
     @property
     def settings(self) -> Settings:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from unstarve import estimate
+from unstarve import estimate, law
 from unstarve.payload import findings
 from unstarve.recording import Loader, Recording, Reordering, Settings
 from unstarve.report import Culprit, Estimate, Remedy, Report
@@ -181,10 +181,18 @@ def _cores(recording: Recording) -> int:
 def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "workers":
         return None
-    number = max(2, _cores(recording))
+    blocks = recording.blocks
+    enough = law.of_blocks(blocks, _loader(recording).num_workers, _cores(recording)).enough_workers()
+    number = max(1 if _loader(recording).num_workers == 0 else 2, min(enough, 2 * _cores(recording)))
+    most = _loader(recording).most_workers
+    unsplit = (
+        "" if most is None else " More than one would each give every sample of the stream, until it is split among them by "
+        "`torch.utils.data.get_worker_info()`."
+    )  # fmt: skip
+    number = min(number, most or number)
     return Remedy(
         id="workers",
-        advice=f"Let {number} worker processes load in parallel with the step.",
+        advice=f"Let {number} worker process{'es' if number > 1 else ''} load in parallel with the step.{unsplit}",
         patch=f"DataLoader(..., num_workers={number}, persistent_workers=True)",
         predicted_gain=culprit.gain,
         about=culprit.stage,
@@ -299,6 +307,23 @@ def _overlapped_copy(recording: Recording, report: Report, culprit: Culprit) -> 
 def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "worker-start":
         return None
+    if culprit.stage == "worker-start:dropped":
+        return Remedy(
+            id="skip-indices",
+            advice=(
+                "Resume without making the batches that were seen already: skip their indices in the sampler (a "
+                "StatefulDataLoader, or accelerate's skip_first_batches), not the batches."
+            ),
+            predicted_gain=culprit.gain,
+            about=culprit.stage,
+        )
+    if "filling up" in culprit.name:
+        return Remedy(
+            id="smaller-buffer",
+            advice="Fill a smaller shuffle buffer, or begin to read the next epoch before this one ends; shuffle the shards instead.",
+            predicted_gain=culprit.gain,
+            about=culprit.stage,
+        )
     if "every step" in culprit.name:
         return Remedy(
             id="one-iterator",
@@ -329,7 +354,8 @@ _SETTINGS = {
     "trial:one-core": (
         "A library in the workers works in threads of its own, which get in each other's way: give it one thread a worker "
         "by its own setting, or bind each worker to one core.",
-        "def worker_init_fn(worker_id):\n    os.sched_setaffinity(0, {worker_id % os.cpu_count()})",
+        "def worker_init_fn(worker_id):\n    cores = sorted(os.sched_getaffinity(0))\n"
+        "    os.sched_setaffinity(0, {cores[worker_id % len(cores)]})",
     ),
     "trial:affinity": (
         "Something narrowed the workers' affinity mask (the job's launcher, taskset, an import): ask for more cores, or "
@@ -392,17 +418,32 @@ def _scheduling(recording: Recording, report: Report, culprit: Culprit) -> Remed
             id="order-ahead",
             advice="Order more batches ahead, so that a slow one is started earlier; torch 2.6 and later can also hand "
             "out ready batches before it (in_order=False).",
-            patch="DataLoader(..., prefetch_factor=4)",
+            patch=f"DataLoader(..., prefetch_factor={_further_ahead(recording)})",
+            predicted_gain=culprit.gain,
+            about=culprit.stage,
+        )
+    if _loader(recording).num_workers < 2 or not _loader(recording).in_order:
+        return Remedy(
+            id="order-ahead",
+            advice="Order more batches ahead, so that some are ready when none is made.",
+            patch=f"DataLoader(..., prefetch_factor={_further_ahead(recording)})",
             predicted_gain=culprit.gain,
             about=culprit.stage,
         )
     return Remedy(
         id="out-of-order",
-        advice="Let ready batches overtake a slow one, or order more batches ahead so that it is started earlier.",
-        patch="DataLoader(..., in_order=False, prefetch_factor=4)",
+        advice=(
+            "Let ready batches overtake a slow one (the order then differs from run to run), or order more batches ahead so "
+            "that it is started earlier."
+        ),
+        patch=f"DataLoader(..., in_order=False, prefetch_factor={_further_ahead(recording)})",
         predicted_gain=culprit.gain,
         about=culprit.stage,
     )
+
+
+def _further_ahead(recording: Recording) -> int:
+    return max(4, 2 * _loader(recording).prefetch_factor)
 
 
 def _has_in_order(recording: Recording) -> bool:

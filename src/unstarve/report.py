@@ -38,6 +38,8 @@ class Estimate:
     """Upper end of the 95 % interval."""
     steps: int | None = None
     """Measured steps behind it, where it is a rate."""
+    is_computed: bool = False
+    """Whether it was computed from other figures, with an interval by convention, and not measured."""
 
     def __post_init__(self) -> None:
         if not self.low <= self.value <= self.high:
@@ -246,6 +248,8 @@ class Report:
     """What to change, best first."""
     caveats: tuple[Caveat, ...] = ()
     """Doubts."""
+    waiting: float | None = None
+    """Share of the untouched loop's time that it waits for batches."""
     headroom: Estimate | None = None
     """Ceiling over baseline."""
     busy_ceiling: Estimate | None = None

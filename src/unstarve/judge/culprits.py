@@ -8,7 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, headroom_of, mean_ms, reach_of, share_of
+from unstarve.judge.evidence import (
+    BUSY,
+    Evidence,
+    find_stage,
+    gain_by_share,
+    headroom_of,
+    mean_ms,
+    reach_of,
+    share_of,
+    waiting_of,
+)
 from unstarve.judge.memory import collected, copied_pages
 from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
 from unstarve.judge.walltime import dropping_start, waiting_loader
@@ -80,7 +90,7 @@ def _is_symptom(culprit: Culprit, first: Culprit) -> bool:
 
 def _is_shown(culprit: Culprit) -> bool:
     """Whether the gain is more than chance; a setting that was tried needs less, since trying it costs nothing."""
-    is_promising = culprit.kind in ("scheduling", "cpu") and _is_promising(culprit.gain)
+    is_promising = culprit.kind in ("scheduling", "cpu", "workers") and _is_promising(culprit.gain)
     return culprit.gain.low > 1.0 or is_promising
 
 
@@ -282,16 +292,27 @@ def _sampler(evidence: Evidence) -> list[Culprit]:
 
 def _copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """The copy to the device, where cached batches on the host are slower than on the device."""
-    gain = evidence.contrast("device", "host")
+    fed = evidence.contrast("device", "host")
     is_fed = evidence.contrast("host", "none")
-    if gain is None or is_fed is None or gain.low <= 1 + evidence.threshold / 2 or is_fed.value > gain.value:
+    if fed is None or is_fed is None or fed.low <= 1 + evidence.threshold / 2 or is_fed.value > fed.value:
+        return []
+    # a loop that waits for its workers goes on to wait for them, however soon the batch is on the device
+    reach = 1 - min(0.9, waiting_of(evidence)) if is_fed.low > 1 + evidence.threshold else 1.0
+    gain = _of_part(fed, reach)
+    if gain.value < WORTH:
         return []
     return [
         Culprit(
             stage="copy", kind="copy", name="copy to the device", source=evidence.loader.source, resource="bandwidth",
-            gain=gain, evidence=f"With batches already on the device the loop runs {gain.value:.2f} times as fast as from the host.",
+            gain=gain, evidence=f"With batches already on the device the loop runs {fed.value:.2f} times as fast as from the host.",
         )
     ]  # fmt: skip
+
+
+def _of_part(gain: Estimate, part: float) -> Estimate:
+    """The gain of the whole where only this part of its time gains so much."""
+    value, low, high = (1 / (1 - part + part / max(1e-6, each)) for each in (gain.value, gain.low, gain.high))
+    return replace(gain, value=value, low=low, high=high)
 
 
 _MOVES = re.compile(
@@ -352,18 +373,20 @@ def _workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     for settings, gain in evidence.trials():
         is_few = own <= 1 and settings.num_workers > own
-        if gain.low > 1.0 and (is_few or (settings.num_workers < own and gain.value > 1 + evidence.threshold)):
+        is_shown = gain.low > 1.0 or _is_promising(gain)
+        if is_shown and (is_few or (settings.num_workers < own and gain.value > 1 + evidence.threshold)):
             sentence = f"Tried in the loop: with {settings} it runs {gain.value:.2f} times as fast as with {own}."
             return [_workers_culprit(evidence, gain, sentence)]
     is_tried = any(settings.num_workers != own for settings, _ in evidence.trials())
-    is_stream = evidence.loader.kind == "iterable"  # which more workers would each read in whole, unless it is split
-    return [] if own > (0 if is_stream else 1) or is_tried else _too_few_workers(evidence, own)
+    most = evidence.loader.most_workers
+    return [] if own > (1 if most is None else 0) or is_tried else _too_few_workers(evidence, own)
 
 
 def _too_few_workers(evidence: Evidence, own: int) -> list[Culprit]:
     """What the law expects of as many workers as are of use, where none were tried."""
     loop = evidence.law
-    value = loop.rate(max(1, loop.enough_workers())) * (1 / evidence.rates["none"].value)
+    most = evidence.loader.most_workers or loop.enough_workers()
+    value = loop.rate(max(1, min(most, loop.enough_workers()))) * (1 / evidence.rates["none"].value)
     if value <= 1:
         return []
     gain = estimate.computed(value, down=0.7, up=1.15)
@@ -447,7 +470,7 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
     if workers < 1 or len(fetches) < 8:
         return []
     busy = sum(fetches) / workers / span
-    tried = next((gain for settings, gain in evidence.trials() if not settings.in_order), None)
+    tried = next((gain for s, gain in evidence.trials() if evidence.loader.in_order and not s.in_order), None)
     if tried is None and not _is_stalled(evidence, fetches, busy):
         return []
     if tried is not None and tried.low <= 1 + evidence.threshold and not _is_promising(tried):
@@ -485,12 +508,13 @@ def _is_stalled(evidence: Evidence, fetches: Sequence[int], busy: float) -> bool
 
 def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """The loop hardly waits, yet runs faster when the workers rest: they take the cores that the step needs."""
-    gain = evidence.contrast("host", "none")
+    gain, busy = evidence.contrast("host", "none"), evidence.contrast("host", BUSY)
     if (
         gain is None
         or gain.low < 1 + evidence.threshold
         or evidence.wait_fraction("none") > 0.3 * (1 - 1 / gain.value)
         or evidence.loader.num_workers == 0
+        or (busy is not None and busy.high < 1 + evidence.threshold)
     ):
         return []
     return [
@@ -523,6 +547,8 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
         source = loader.sampler_source or loader.source
     elif first > 2 * construct and loader.kind == "iterable":
         name = "filling up before the first batch"
+    elif not loader.num_workers or loader.persistent_workers:
+        name = "the way to the first batch"
     return [
         Culprit(
             stage=kind,
@@ -530,7 +556,7 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
             name=name,
             source=source,
             resource=resource,
-            gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread),
+            gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread, is_computed=True),
             evidence=(
                 f"{len(starts)} natural starts: {construct:.2f} s to make the iterator, {first:.2f} s until the first "
                 f"batch, {sampler:.2f} s of it in the sampler, against "
@@ -550,7 +576,7 @@ def _dropped(evidence: Evidence) -> list[Culprit]:
     value = 1 + start.dropped_ns / 1e9 / epoch
     return [
         Culprit(
-            stage="worker-start",
+            stage="worker-start:dropped",
             kind="worker-start",
             name="batches made only to be dropped",
             source=evidence.loader.source,
@@ -569,7 +595,8 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
     if evidence.recording.device_busy is not None:
         return _idle_device(evidence, evidence.recording.device_busy)
     busy = evidence.main_cpu_fraction(evidence.ceiling_id)
-    lines = [line for line in evidence.recording.body if line.cpu_fraction >= 0.05 and not line.is_torch]
+    # a thread that waits for a device spins, which looks like work
+    lines = [x for x in evidence.recording.body if x.cpu_fraction >= 0.05 and not x.is_torch and x.syncs < 0.5]
     host = sum(line.cpu_fraction for line in lines)
     if not lines or busy < 0.2 or host < 0.15:
         return []

@@ -148,7 +148,8 @@ def step_varies(evidence: Evidence) -> bool:
         return False
     cached = _bodies(evidence, evidence.ceiling_id)
     usual, mean = bodies[len(bodies) // 2], estimate.mean(bodies)
-    if cached and usual < 1.15 * cached[len(cached) // 2] and mean > 1.3 * usual:
+    is_slower = bool(cached) and mean > 1.15 * estimate.mean(cached)  # else cached batches have the same long steps
+    if is_slower and usual < 1.15 * cached[len(cached) // 2] and mean > 1.3 * usual:
         return True
     busy = _bodies(evidence, "knockout:ipc")
     return bool(cached and busy) and estimate.mean(busy) < 1.15 * estimate.mean(cached) < mean / 1.15

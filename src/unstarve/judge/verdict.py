@@ -11,7 +11,7 @@ from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import BUSY, THRESHOLD, Evidence, share_of, step_varies, waiting_of, without_copies
 from unstarve.judge.needs import find_needs
-from unstarve.judge.walltime import dropping_start, waiting_loader, wall_time
+from unstarve.judge.walltime import dropping_start, span_s, waiting_loader, wall_time
 from unstarve.recording import Recording, Stage
 from unstarve.remedies import remedies
 from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
@@ -65,6 +65,7 @@ def _judged(evidence: Evidence, headroom: Estimate, price: float | None) -> Repo
         limit=limit,
         needs=find_needs(evidence, price),
         caveats=caveats,
+        waiting=evidence.wait_fraction("none"),
         headroom=headroom,
         busy_ceiling=evidence.rates.get(BUSY),
         environment=_environment(recording),
@@ -83,7 +84,7 @@ def account(recording: Recording) -> Report:
     total = sum(start.ended_ns - start.created_ns for start in ours)
     first = sum(start.construct_ns + start.first_wait_ns for start in ours)
     waits = sum(start.wait_ns - start.first_wait_ns for start in ours)
-    others = sum(start.ended_ns - start.created_ns for start in starts if start.loader != main.loader)
+    others = int(1e9 * sum(span_s(start) for start in starts if start.loader != main.loader))
     whole = max(1, total + others)
     waiting = waits / max(1, total - first)
     steps = sum(start.batches for start in ours)
@@ -97,6 +98,7 @@ def account(recording: Recording) -> Report:
         baseline=None,
         ceiling=None,
         time=WallTime(steady=(total - first) / whole, start=first / whole, other_loaders=others / whole),
+        waiting=waiting,
         caveats=(
             Caveat(id="passive", sentence="Nothing was served from cache: `unstarve run` tells what mending gains."),
         ),
@@ -210,11 +212,10 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
         return Limit(binding="cores", explanation=f"The cores are used up ({used:.1f} of {cores:.0f}): {figures}.")
     if cpu < 0.5 * (fetch - evidence.delay_s("none")) and busy > 0.8:
         return Limit(binding="storage", explanation=f"The workers wait rather than compute: {figures}.")
+    yet = ", yet the loop waits" if waiting_of(evidence) > evidence.threshold else ""
     if busy > 0.8:
         return Limit(binding="workers", explanation=f"The workers are busy all the time, cores are left: {figures}.")
-    return Limit(
-        binding="unknown", explanation=f"Neither workers nor cores are used up, yet the loop waits: {figures}."
-    )
+    return Limit(binding="unknown", explanation=f"Neither workers nor cores are used up{yet}: {figures}.")
 
 
 def _capacity(evidence: Evidence) -> float:
@@ -249,7 +250,8 @@ def _first_culprit(culprits: Sequence[Culprit]) -> str:
     first = culprits[0]
     place = f" ({_short(first.source)})" if first.source else ""
     return (
-        f" {first.name}{place} holds it back most: without it the loop would run {first.gain.value:.2f} times as fast."
+        f" {first.name}{place} holds it back most: without it the loop would run {first.gain.value:.2f} times as fast"
+        f"{', as computed' if first.gain.is_computed else ''}."
     )
 
 
@@ -281,7 +283,9 @@ def _anew(recording: Recording) -> Report:
     assert loader is not None
     starts = [start for start in recording.starts if start.loader == loader.number]
     wholes = [(after.created_ns - start.created_ns) / 1e9 for start, after in itertools.pairwise(starts)]
-    losses = [(start.construct_ns + start.first_wait_ns) / 1e9 for start in starts[:-1]]
+    # without workers the wait for the first batch is the making of it, which a single iterator would have as well
+    has_workers = loader.num_workers > 0
+    losses = [(s.construct_ns + (s.first_wait_ns if has_workers else s.sampler_ns)) / 1e9 for s in starts[:-1]]
     pairs = [(whole, max(1e-6, whole - loss)) for whole, loss in zip(wholes, losses, strict=True)]
     baseline = estimate.from_periods([whole for whole, _ in pairs])
     ceiling = estimate.from_periods([rest for _, rest in pairs])

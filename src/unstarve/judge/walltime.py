@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence
 from unstarve.recording import Loader, Start
@@ -9,6 +11,9 @@ from unstarve.report import WallTime
 
 MANY_DROPPED = 10
 """Batches dropped at an iterator's beginning from which on that is no accident."""
+
+LEFT_EARLY = 2
+"""Epochs that a loop must have left long before their end for that to be its way."""
 
 LONG_DROP_NS = 1_000_000_000
 """Time that they must have taken to be worth a word."""
@@ -18,7 +23,8 @@ def wall_time(evidence: Evidence) -> WallTime:
     """Account of the wall time of one epoch as the script would run it without us.
 
     Steady time is the epoch's steps at the baseline rate; starts are those of natural iterators, the recurring ones
-    where there are any; other loaders count once an epoch.
+    where there are any; other loaders count once an epoch. Of an epoch that has no length, and of which no end was seen,
+    nothing is claimed: then all is steady.
     """
     recording, loader = evidence.recording, evidence.loader
     period = 1 / evidence.rates["none"].value
@@ -26,14 +32,45 @@ def wall_time(evidence: Evidence) -> WallTime:
     recurring = natural[1:] or natural
     start = estimate.mean([start_cost_s(item, period) for item in recurring])
     ours = [item for item in recording.starts if item.loader == loader.number]
-    length = loader.length or estimate.mean([item.batches for item in ours]) or 1
-    if natural and max(item.batches for item in ours) <= 2:
-        length = estimate.mean([item.batches for item in ours])
+    length = epoch_batches(evidence)
+    inside = [span_s(item) for item in _others(evidence) if _is_inside(item, ours)]
+    between = [span_s(item) for item in _others(evidence) if not _is_inside(item, ours)]
+    inside_step = sum(inside) / max(1, sum(item.batches for item in ours))
+    if math.isinf(length):
+        share = inside_step / (period + inside_step)
+        return WallTime(steady=1 - share, start=0.0, other_loaders=share)
     steady = max(1.0, length) * period
-    others = [item for item in recording.starts if item.loader != loader.number]
-    other = sum((item.ended_ns - item.created_ns) / 1e9 for item in others) / _epochs(evidence)
+    other = sum(between) / _epochs(evidence) + inside_step * length
     total = steady + start + other
     return WallTime(steady=steady / total, start=start / total, other_loaders=other / total)
+
+
+def epoch_batches(evidence: Evidence) -> float:
+    """Batches of an epoch: as the loader says, unless the loop was seen to leave it sooner, time and again; without a
+    length as far as epochs were seen to end, and endless where none was."""
+    ours = [item for item in evidence.recording.starts if item.loader == evidence.loader.number]
+    ended = [item.batches for item in ours[:-1]]
+    length = evidence.loader.length
+    if length is None:
+        return estimate.mean(ended) if ended else math.inf
+    if len(ended) >= LEFT_EARLY and max(ended) < length / 2:
+        return estimate.mean(ended)
+    return float(length)
+
+
+def _others(evidence: Evidence) -> list[Start]:
+    return [item for item in evidence.recording.starts if item.loader != evidence.loader.number]
+
+
+def _is_inside(other: Start, ours: list[Start]) -> bool:
+    """Whether it was begun in the middle of an epoch: such as for a validation every so many steps."""
+    return any(item.created_ns < other.created_ns < item.ended_ns for item in ours)
+
+
+def span_s(other: Start) -> float:
+    """What an iterator of another loader took of the script's time: waiting, where the loop went on beside it."""
+    is_beside = other.beside > other.batches / 4
+    return (other.construct_ns + other.wait_ns if is_beside else other.ended_ns - other.created_ns) / 1e9
 
 
 def _epochs(evidence: Evidence) -> int:
@@ -47,10 +84,9 @@ def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] |
     """The other loader that the script waits for longest, and the share of an epoch's wall time that this takes."""
     waits: dict[int, int] = {}
     spans = 0
-    for start in evidence.recording.starts:
-        if start.loader != evidence.loader.number:
-            waits[start.loader] = waits.get(start.loader, 0) + start.wait_ns + start.construct_ns
-            spans += start.ended_ns - start.created_ns
+    for start in _others(evidence):
+        waits[start.loader] = waits.get(start.loader, 0) + start.wait_ns + start.construct_ns
+        spans += int(1e9 * span_s(start))
     if not waits or spans <= 0:
         return None
     number = max(waits, key=lambda each: waits[each])

@@ -139,9 +139,13 @@ class LoopBench:
     def most_workers(self) -> int:
         """Worker processes that may be tried: cores and memory for the batches that they have ready are limited."""
         if not self.settings.num_workers and not self._can_start_workers():
-            sentence = "Worker processes were not tried: without `if __name__ == '__main__':` each would run the script."
+            sentence = (
+                "Worker processes were not tried: without `if __name__ == '__main__':` each would run the script."
+            )
             self.note(Note(id="no-main-guard", sentence=sentence))
             return 0
+        if self._session.facts.most_workers is not None:
+            return max(self._session.facts.most_workers, self.settings.num_workers)
         batch = max((values.size_bytes(batch) for batch in self._engine.host), default=1)
         room = environment.shared_memory_bytes() // (2 * AHEAD * max(1, batch))
         return int(max(self.settings.num_workers, min(MOST_WORKERS, 4 * self.cores, room)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import types
 from typing import Any
 
 import torch
@@ -38,7 +39,45 @@ def describe_loader(loader: Any, number: int, length: int | None, made: str | No
         sampler=sampler,
         sampler_source=sampler_source,
         kind="iterable" if isinstance(dataset, IterableDataset) else "map",
+        most_workers=_most_workers(loader),
     )
+
+
+_SPLITS = frozenset({"get_worker_info", "split_by_worker", "worker_info", "num_workers", "split_dataset_by_node"})
+"""Names that code reads which gives each worker its own part."""
+
+
+def _most_workers(loader: DataLoader[Any]) -> int | None:
+    """Workers that the loader may have without giving a sample twice, where the dataset is a stream of the user's own that
+    is not seen to be split among them; a script that has several has seen to that."""
+    if not isinstance(loader.dataset, IterableDataset) or loader.num_workers > 1:
+        return None
+    seen: set[int] = set()
+    kinds = [kind for kind in type(loader.dataset).__mro__ if kind.__module__.partition(".")[0] != "torch"]
+    functions = [item for kind in kinds for item in vars(kind).values() if isinstance(item, types.FunctionType)]
+    is_foreign = any(is_library(function.__code__.co_filename) for function in functions)
+    has_init = loader.worker_init_fn is not None  # which may give each worker's copy its part
+    is_split = is_foreign or has_init or any(_names_a_split(function, seen) for function in functions)
+    return None if is_split or not functions else 1
+
+
+def _names_a_split(function: types.FunctionType, seen: set[int], depth: int = 3) -> bool:
+    """Whether the function, or one of the user's that it names, asks for its worker."""
+    if id(function) in seen or depth == 0:
+        return False
+    seen.add(id(function))
+    names = _names(function.__code__)
+    named = [function.__globals__.get(name) for name in names]
+    inner = [f for f in named if isinstance(f, types.FunctionType) and not is_library(f.__code__.co_filename)]
+    return bool(names & _SPLITS) or any(_names_a_split(each, seen, depth - 1) for each in inner)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    found = {*code.co_names}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _names(constant)
+    return found
 
 
 def _start_method() -> str:

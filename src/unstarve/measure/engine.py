@@ -261,6 +261,7 @@ class Engine:
                 raise errors.Finished("every step makes a new iterator")
             return make_iterator(loader)
         session.created_ns = now
+        session.others_before = self._others_total(session)
         self._start_fleet(session, make_iterator)
         session.construct_ns = self.clock_ns() - now
         iterator = Watched(self, session, loader)
@@ -268,6 +269,9 @@ class Engine:
         if self._simulate_step_ms is not None and self._is_wanted(session):
             self._simulate(session, make_iterator, self._simulate_step_ms)
         return iterator
+
+    def _others_total(self, session: Session) -> int:
+        return sum({id(other): other.total for other in self._sessions.values() if other is not session}.values())
 
     def dropped(self, session: Session) -> None:
         """The loop has let go of its iterator: workers that nobody will ask again end, as they would without us."""
@@ -441,6 +445,7 @@ class Engine:
             dropped=session.dropped if session.used else 0,
             dropped_ns=session.dropped_ns if session.used else 0,
             natural=session.has_started and len(session.starts) < 2,
+            beside=self._others_total(session) - session.others_before,
         )
 
     # Batches -------------------------------------------------------------------------------------

@@ -33,11 +33,21 @@ def _version() -> str:
     return unstarve.__version__
 
 
+def ranks_here() -> int:
+    """Processes of a distributed training on this machine, as its launcher says: they share what there is."""
+    try:
+        return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    except ValueError:
+        return 1
+
+
 def cores_available() -> float:
-    """Cores that this process may use: the affinity mask, narrowed by a cgroup quota."""
+    """Cores that this process may use: the affinity mask, narrowed by a cgroup quota, shared by the ranks of this machine
+    unless each has cores of its own."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cgroup_quota()
-    return min(float(affinity), quota) if quota else float(affinity)
+    found = min(float(affinity), quota) if quota else float(affinity)
+    return found if affinity < (os.cpu_count() or 1) else found / ranks_here()
 
 
 def machine_cores() -> list[int]:
@@ -68,8 +78,8 @@ def _cgroup_quota() -> float | None:
 
 
 def memory_bytes() -> int:
-    """Memory that can be used without swapping."""
-    return int(psutil.virtual_memory().available)
+    """Memory that can be used without swapping, by this rank where several share the machine."""
+    return int(psutil.virtual_memory().available) // ranks_here()
 
 
 def shared_memory_bytes() -> int:
@@ -78,4 +88,4 @@ def shared_memory_bytes() -> int:
         found = os.statvfs("/dev/shm")
     except (OSError, AttributeError):  # not Linux
         return memory_bytes()
-    return min(memory_bytes(), found.f_bavail * found.f_frsize)
+    return min(memory_bytes(), found.f_bavail * found.f_frsize // ranks_here())

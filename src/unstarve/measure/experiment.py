@@ -56,6 +56,9 @@ LONGEST_START = 0.05
 COLLECT = 0.02
 """Share of the budget after which no more batches are kept than are needed."""
 
+STARVED = 0.3
+"""Share of the time that a loop waits from which on its workers have nothing ready."""
+
 EPOCH_ENDS = 3
 """Ends of epochs at which batches are tried to be kept."""
 
@@ -228,6 +231,7 @@ class Experiment:
         self._generation = 0
         self._pass = 0
         self._period_ns = 0.0
+        self._is_starved = False
         self.budget_s = options.budget_s or DEFAULT_BUDGET_S
         self._blocks: list[Block] = []
         self._rungs: dict[str, tuple[Rung, str, dict[str, Any]]] = {}
@@ -261,17 +265,19 @@ class Experiment:
         """Some untouched steps, for the loop's speed; everything else follows from it."""
         self._bench.progress("warming up")
         count = max(4, 2 * max(1, self._bench.workers))
-        began = self._bench.clock_ns()
+        began, waited = self._bench.clock_ns(), 0
         for position in range(count):
             if position == count // 2:
                 began = self._bench.clock_ns()
             step = yield from self._give("loader")
+            waited += step.wait_ns if position >= count // 2 else 0
             if position >= self._bench.workers:
                 self._bench.natural(step)
             if position > self._bench.workers and self.elapsed_s() > 0.1 * self.budget_s:
                 break
         measured = position + 1 - count // 2
         self._period_ns = (self._bench.clock_ns() - began) / (measured if measured > 0 else position + 1)
+        self._is_starved = waited > STARVED * self._period_ns * (position + 1 - count // 2)
         if self._options.budget_s is None:
             wanted = STEPS_NEEDED * self._period_ns / 1e9
             self.budget_s = min(max(DEFAULT_BUDGET_S, wanted), LONGEST_BUDGET_S)
@@ -841,7 +847,7 @@ class Experiment:
             yield from self._give("host")
             if self._bench.clock_ns() - began > CLEARING_S * 1e9:
                 break
-        steps = 2 * self._bench.workers + self._block_steps(rung)
+        steps = 2 * self._bench.workers + self._block_steps(rung, "host")
         limit_ns = 2 * steps * self._expected_period_ns(rung) + 2e9
         self._issue({"mode": "busy", "limit_ns": int(limit_ns)})
         for _ in range(self._bench.workers):
@@ -869,9 +875,10 @@ class Experiment:
                 break
         if not self._bench.use(rung.settings):  # workers on trial failed at once, and the script's own stepped in
             return None
-        count = self._block_steps(rung)
+        count = self._block_steps(rung, source)
+        turn = workers if source == "loader" else 1
         if number == 0:  # a first look at all rungs, soon
-            count = min(count, workers * math.ceil(FIRST_STEPS / workers))
+            count = min(count, turn * math.ceil(FIRST_STEPS / turn))
         fleet = self._bench.fleet
         self._bench.synchronize()
         start, cpu, collected = self._bench.clock_ns(), self._bench.cpu_ns(), self._bench.collected_ns()
@@ -894,7 +901,7 @@ class Experiment:
                 continue
             steps.append(step)
             end = self._bench.clock_ns()
-            if len(steps) >= 2 * workers and self._is_long(start + gap_ns):
+            if len(steps) >= 2 * turn and self._is_long(start + gap_ns):
                 break
         self._bench.synchronize()
         end = self._bench.clock_ns() - gap_ns
@@ -924,13 +931,14 @@ class Experiment:
         return True
 
     def _settle_steps(self, source: str) -> int:
-        if source != "loader" or self._is_slow:  # starved workers have nothing ready: the first new batch will do
-            return 1
+        if source != "loader" or (self._is_slow and self._is_starved):
+            return 1  # starved workers have nothing ready: the first new batch will do
         return max(1, self._bench.workers)
 
-    def _block_steps(self, rung: Rung) -> int:
-        """A multiple of the number of workers, about half a second long, and short of an epoch."""
-        workers = max(1, self._bench.workers)
+    def _block_steps(self, rung: Rung, source: str) -> int:
+        """A multiple of the number of workers where they make the batches, about half a second long, and short of an
+        epoch."""
+        workers = max(1, self._bench.workers) if source == "loader" else 1
         period = self._expected_period_ns(rung)
         wanted = max(4, 0.5e9 / max(period, 1e4))
         count = workers * math.ceil(wanted / workers)

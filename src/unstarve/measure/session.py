@@ -70,6 +70,8 @@ class Session:
         """Whether the script was seen to drop an iterator in the middle for another of the same loader."""
         self.starts: list[Start] = []
         self.created_ns = 0
+        self.others_before = 0
+        """Batches of other loaders when the present iterator was made."""
         self.ended_ns = 0
         """When the present iterator ended; 0 while it has not."""
         self.construct_ns = 0

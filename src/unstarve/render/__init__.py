@@ -126,8 +126,8 @@ def interval(estimate: Estimate) -> str:
 
 
 def ratio(estimate: Estimate) -> str:
-    """A speed-up with its interval, such as `×1.93 (1.81–2.04)`."""
-    return f"×{figure(estimate.value)} ({interval(estimate)})"
+    """A speed-up with its interval, such as `×1.93 (1.81–2.04)`; one that was computed says so."""
+    return f"×{figure(estimate.value)} ({interval(estimate)}{', computed' if estimate.is_computed else ''})"
 
 
 def rate(estimate: Estimate) -> str:
@@ -284,13 +284,18 @@ def findings(report: Report) -> tuple[Finding, ...]:
 def other_remedies(report: Report) -> tuple[Remedy, ...]:
     """The remedies that speak of no culprit in particular."""
     culprits = report.verdict.culprits[:MOST_FINDINGS]
-    return tuple(remedy for remedy in report.remedies if _owner(remedy, culprits) is None)
+    others = [remedy for remedy in report.remedies if _owner(remedy, culprits) is None]
+    return tuple(sorted(others, key=lambda remedy: remedy.measured_gain is None))  # what was tried goes first
 
 
 def _owner(remedy: Remedy, culprits: tuple[Culprit, ...]) -> int | None:
-    """Number of the first culprit whose name, statement or place the remedy mentions; a sole culprit gets them all."""
+    """Number of the culprit that the remedy is about, else of the first whose name, statement or place it mentions; a sole
+    culprit gets them all."""
     if len(culprits) == 1:
         return 0
+    for number, culprit in enumerate(culprits):
+        if remedy.about == culprit.stage:
+            return number
     said = f"{remedy.id}\n{remedy.advice}\n{remedy.patch or ''}"
     for number, culprit in enumerate(culprits):
         if any(mark and _mentions(said, mark) for mark in (culprit.name, culprit.source, culprit.text)):
