@@ -110,3 +110,32 @@ def test_stages_that_may_read_and_that_decode_are_told(text: str, calls: int, re
     stage = stage_of(text, calls=calls)
     assert plan.may_read(stage) is reads
     assert stage.decodes is decodes
+
+
+@pytest.mark.parametrize(
+    ("callee", "kind"),
+    [
+        ("sparse.csr_matrix", "code"), ("morphology.opening", "code"), ("self.readout", "code"), ("self.is_ready", "code"),
+        ("parser.parse", "decode"), ("fits.open", "read"), ("file.readline", "read"),
+    ],
+)  # fmt: skip
+def test_words_inside_other_words_say_nothing(callee: str, kind: str) -> None:
+    """A statement that did not wait is called by what it calls, word by word."""
+    found = replace(cost(100), callee=callee, name=callee, text=f"x = {callee}(y)")
+    assert plan.kind_of(found) == kind
+
+
+BOTH = """
+def chain(train):
+    if not train:
+        return T.Compose([T.Resize(256), T.ToTensor()])
+    return T.Compose([T.RandomCrop(224), T.Flip(), T.ToTensor()])
+"""
+
+
+def test_a_transform_is_found_in_the_list_that_it_is_in(tmp_path) -> None:
+    """Of two lists with a transform of this name, the one with its siblings is meant."""
+    path = tmp_path / "train.py"
+    path.write_text(BOTH)
+    for siblings, line in (({"RandomCrop", "Flip", "ToTensor"}, 5), ({"Resize", "ToTensor"}, 4)):
+        assert plan._where_built("ToTensor", [str(path)], siblings) == f"{path}:{line}"

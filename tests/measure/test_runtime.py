@@ -547,6 +547,65 @@ def test_a_cache_that_the_first_sample_makes_is_no_reason() -> None:
     assert "handle" not in refusals(body)
 
 
+class Remote:
+    """Answers to every name, as clients of databases do."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Remote()
+
+
+def test_an_attribute_that_answers_to_every_name_spoils_no_cut() -> None:
+    module = module_of(PRELUDE + "        n = h(2)\n        t = halve(t)\n        return n, t\n")
+    observer, data = Observer(), module.Data()
+    data.collection = Remote()
+    observer.run(module.Data.__getitem__, (data, 2))
+    filler = Observer((), tuple(observer.costs), 4)
+    for _ in range(3):
+        filler.run(module.Data.__getitem__, (data, 2))
+    assert any(len(pool) for pool in filler.pools.values())
+
+
+def test_no_more_bytes_are_kept_than_allowed() -> None:
+    """A cut point whose values are large stops filling soon, though others go on."""
+    module = module_of(PRELUDE + "        n = h(2)\n        t = halve(t)\n        return n, t\n")
+    observer, data = Observer(), module.Data()
+    observer.run(module.Data.__getitem__, (data, 2))
+    filler = Observer((), tuple(observer.costs), 16, limit_bytes=60)
+    for _ in range(16):
+        filler.run(module.Data.__getitem__, (data, 2))
+    kept = {len(pool) for pool in filler.pools.values() if len(pool)}
+    assert min(kept) < 4
+    assert all(pool.bytes <= 60 + 100 for pool in filler.pools.values())
+
+
+THUMBNAIL = """
+from PIL import Image
+class Data:
+    def __init__(self, path, method):
+        self.path, self.method = path, method
+    def __getitem__(self, index):
+        picture = Image.open(self.path)
+        getattr(picture, "thumbnail")((40, 40)) if self.method == "named" else picture.thumbnail((40, 40))
+        return picture.convert("RGB")
+"""
+
+
+def test_a_picture_is_decoded_as_small_as_the_script_asks(tmp_path) -> None:
+    """`thumbnail` has a JPEG decoded at a fraction of its size, unless it was decoded before: then pixels differ."""
+    path = tmp_path / "x.jpg"
+    Image.effect_noise((640, 640), 80).convert("RGB").save(path)
+    name = f"generated_{next(_numbers)}.py"
+    linecache.cache[name] = (len(THUMBNAIL), None, THUMBNAIL.splitlines(True), name)
+    scope: dict[str, Any] = {"__name__": "generated"}
+    exec(compile(THUMBNAIL, name, "exec"), scope)
+    data = scope["Data"](path, "plain")
+    plain = np.asarray(data[0])
+    watched = Observer().run(scope["Data"].__getitem__, (data, 0))
+    assert np.array_equal(np.asarray(watched), plain)
+
+
 def test_exceptions_pass_with_the_users_lines() -> None:
     """An exception's traceback has the user's file and lines, whether watched or not, and the observer goes on."""
     module = module_of(PRELUDE + "        n = h(1) + self.fails(\n            index)\n        return n\n")

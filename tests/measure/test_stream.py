@@ -271,6 +271,33 @@ def Data():
     assert len(fill.pools[address_of(observer, "sum(record)")]) == 6
 
 
+def test_an_iterator_that_is_no_iterable_is_drawn_from() -> None:
+    """What `__iter__` gives need only have `__next__`: a `for` does not ask it again."""
+    source = """
+from torch.utils.data import IterableDataset
+class Draws:
+    def __init__(self):
+        self.number = 0
+    def __next__(self):
+        self.number += 1
+        if self.number > 5:
+            raise StopIteration
+        return self.number
+class Reader:
+    def __iter__(self):
+        return Draws()
+class Data(IterableDataset):
+    def __iter__(self):
+        for number in Reader():
+            double = 2 * number
+            yield double
+"""
+    data = data_of(source)
+    assert list(streamed(data)) == [2, 4, 6, 8, 10]
+    stream, observer = streamed(data), StreamObserver()
+    assert watched(stream, observer, 5) == [2, 4, 6, 8, 10]
+
+
 def test_served_values_vary() -> None:
     """A cut serves several samples in turn, not the same one again."""
     stream, first = streamed(data_of(CHAIN)), StreamObserver()

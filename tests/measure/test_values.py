@@ -112,7 +112,7 @@ def test_an_array_far_smaller_than_its_base_keeps_its_strides() -> None:
     copied = values.snapshot(array)
     assert np.array_equal(copied, array)
     assert copied.strides == array.strides
-    assert values.size_bytes(copied) < 1000
+    assert values.size_bytes(copied) < 10_000  # of 8 MB
 
 
 def test_views_of_one_array_stay_entangled() -> None:
@@ -251,6 +251,12 @@ def test_size_counts_a_storage_once() -> None:
     assert values.size_bytes({"a": np.zeros(10), "b": whole[:1]}) == 4080
 
 
+def test_size_counts_what_a_view_of_an_array_holds() -> None:
+    """A crop holds its frame, once; a part of a file that is mapped holds itself."""
+    frame = np.zeros((100, 100))
+    assert values.size_bytes([frame[:10, :10], frame[5:]]) == frame.nbytes
+
+
 def test_leaves_are_named_by_the_way_to_them() -> None:
     """Each name, read as an expression, leads to its leaf, in the order of the leaves."""
     value = {
@@ -292,9 +298,20 @@ def test_forcing_leaves_errors_to_the_user(tmp_path: Any) -> None:
 
 def test_forcing_does_not_read_a_huge_map(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory map of a whole data set is not read because one sample opened it."""
-    monkeypatch.setattr(values, "FORCED_BYTES", 100)
+    monkeypatch.setattr(values, "FORCED_FILE_BYTES", 100)
     monkeypatch.setattr(values, "_touch_pages", lambda array: pytest.fail("it was read"))
     values.force(np.memmap(tmp_path / "x", np.uint8, "w+", shape=(1000,)))
+
+
+def test_forcing_reads_the_part_of_a_map_that_was_taken(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file with many samples, one sample's part is read when it is taken, and not the file when it is opened."""
+    read: list[int] = []
+    monkeypatch.setattr(values, "FORCED_FILE_BYTES", 100)
+    monkeypatch.setattr(values, "_touch_pages", lambda array: read.append(array.nbytes))
+    mapped = np.memmap(tmp_path / "x", np.uint8, "w+", shape=(10, 1000))
+    values.force(mapped)
+    values.force(mapped[3])
+    assert read == [1000]
 
 
 def test_shared_memory_is_found() -> None:

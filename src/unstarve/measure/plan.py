@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,12 +27,12 @@ DOMINANT_SHARE = 0.6
 """A statement with this fraction of what contains it is to blame for it."""
 
 _READ = re.compile(
-    r"(^|[._])(open|read|read_bytes|read_text|read_file|fetch|download|get_object|fromfile|memmap|load_bytes|loadtxt"
+    r"(^|[._])(open(?!ing)|read(?!out|y)|read_bytes|read_text|read_file|fetch|download|get_object|fromfile|memmap|load_bytes|loadtxt"
     r"|read_csv|read_parquet|imread|seek|recv|request|urlopen)\w*$|(^|_)(read|fetch|download)_",
     re.IGNORECASE,
 )
 _DECODE = re.compile(
-    r"decode|decompress|inflate|convert$|imdecode|frombuffer|frombytes|unpack|loads$|json\.load|pickle\.load|parse"
+    r"decode|decompress|inflate|convert$|imdecode|frombuffer|frombytes|unpack|loads$|json\.load|pickle\.load|(?<!s)parse"
     r"|to_pil|Image\.open",
     re.IGNORECASE,
 )
@@ -325,7 +326,8 @@ def _place(cost: Cost, costs: Mapping[Address, Cost], address: Address, owner: s
         return cost.source, cost.text
     if cost.is_item and cost.defined is not None:
         return cost.defined, _line(cost.defined)
-    built = _where_built(cost.name, _user_files(costs))
+    siblings = {other.name for key, other in costs.items() if other.is_item and key[:-1] == address[:-1]}
+    built = _where_built(cost.name, _user_files(costs), siblings)
     if built is not None:
         return built, _line(built)
     for length in range(len(address) - 1, 0, -1):
@@ -347,8 +349,9 @@ def _user_files(costs: Mapping[Address, Cost]) -> list[str]:
     return [name for name in dict.fromkeys(files) if not is_library(name)]
 
 
-def _where_built(name: str, files: Sequence[str]) -> str | None:
-    """The only line in the user's files that calls something of this name, such as `RandomCrop(256)`."""
+def _where_built(name: str, files: Sequence[str], siblings: AbstractSet[str] = frozenset()) -> str | None:
+    """The line in the user's files that calls something of this name, such as `RandomCrop(256)`; of several the first of
+    those in a list that agrees best with what the name's siblings are called."""
     places = []
     for filename in files:
         source = "".join(linecache.getlines(filename))
@@ -356,10 +359,12 @@ def _where_built(name: str, files: Sequence[str]) -> str | None:
             tree = syntax.parsed(source)
         except SyntaxError:
             continue
+        lists = {id(item): node.elts for node in ast.walk(tree) if isinstance(node, ast.List) for item in node.elts}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _last(node.func) == name:
-                places.append(f"{filename}:{node.lineno}")
-    return places[0] if places else None
+                listed = {_last(item.func) for item in lists.get(id(node), ()) if isinstance(item, ast.Call)}
+                places.append((len(listed ^ siblings), f"{filename}:{node.lineno}"))
+    return min(places, key=lambda place: place[0])[1] if places else None
 
 
 def _last(node: ast.expr) -> str | None:

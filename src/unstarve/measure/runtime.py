@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 import os
 import resource
@@ -32,13 +33,14 @@ def resolve(callee: Any, arguments: tuple[Any, ...]) -> tuple[types.FunctionType
     if type(callee) is functools.partial:
         is_open = callee.keywords or any(argument is _PLACEHOLDER for argument in callee.args)
         return None if is_open else resolve(callee.func, (*callee.args, *arguments))
-    if isinstance(callee, types.FunctionType):
+    # by type, since a proxy around a function claims to be one, and what it does beside would be left out
+    if type(callee) is types.FunctionType:
         return callee, arguments
-    if isinstance(callee, types.MethodType):
+    if type(callee) is types.MethodType:
         function = callee.__func__
         if function is torch.nn.Module.__call__ and isinstance(callee.__self__, torch.nn.Module):
             return _resolve_module(callee.__self__, arguments)
-        return (function, (callee.__self__, *arguments)) if isinstance(function, types.FunctionType) else None
+        return (function, (callee.__self__, *arguments)) if type(function) is types.FunctionType else None
     if isinstance(callee, torch.nn.Module) and type(callee).__call__ is torch.nn.Module.__call__:
         return _resolve_module(callee, arguments)
     return None if isinstance(callee, type) else _resolve_special("__call__", callee, arguments)
@@ -53,7 +55,7 @@ def _resolve_special(name: str, owner: Any, arguments: tuple[Any, ...]) -> Any:
     for kind in type(owner).__mro__:
         if name in vars(kind):
             method = vars(kind)[name]
-            return (method, (owner, *arguments)) if isinstance(method, types.FunctionType) else None
+            return (method, (owner, *arguments)) if type(method) is types.FunctionType else None
     return None
 
 
@@ -211,14 +213,21 @@ class Observer:
         wanted: cut points to fill, by address.
         limit: values to keep at each cut point.
         known: what this process has learnt about code; it grows meanwhile.
+        limit_bytes: after so many bytes no more are kept at a cut point.
     """
 
     getitem = staticmethod(operator.getitem)
     """How variants name a subscript's callee."""
 
     def __init__(
-        self, opened: Iterable[Address] = (), wanted: Iterable[Address] = (), limit: int = 0, known: Known | None = None
+        self,
+        opened: Iterable[Address] = (),
+        wanted: Iterable[Address] = (),
+        limit: int = 0,
+        known: Known | None = None,
+        limit_bytes: int = 1 << 62,
     ) -> None:
+        self._limit_bytes = limit_bytes
         self._known = known or Known()
         self._root: Any = None
         self._steps: dict[Address, list[Any]] = {}
@@ -353,9 +362,7 @@ class Observer:
         self._end(names, frame, self._describe_unit)
 
     def _end(self, names: tuple[str, ...], frame: dict[str, Any], describe: Callable[..., Cost]) -> None:
-        for name in names:
-            if name in frame:
-                values.force(frame[name])
+        self._force([frame[name] for name in names if name in frame])
         now, cpu = time.perf_counter_ns(), time.process_time_ns()
         address, item = self._address(), self._stack[-1]
         self._account(address, item, now, cpu)
@@ -365,6 +372,23 @@ class Observer:
             self._keep(address, item, frame)
         self._stack.pop()
         self._overhead_ns += time.perf_counter_ns() - now
+
+    def _force(self, results: list[Any]) -> None:
+        """Have lazy values do their work, unless the function goes on to tell a picture how to be decoded."""
+        if any(values.is_unloaded(value) for value in results) and self._is_told_how():
+            return
+        for value in results:
+            values.force(value)
+
+    def _is_told_how(self) -> bool:
+        parts = self._stack[self._base].parts
+        if parts is None:
+            return True
+        try:
+            own = tuple(item.number for item in self._stack[self._base + 1 :])
+            return not _LAZY_CALLS.isdisjoint(split.attributes_after(parts, own))
+        except split.Unsplittable:
+            return True
 
     def each(self, items: Iterable[Any]) -> Iterator[Any]:
         """The items of a loop, remembered one by one so that iterations can be named."""
@@ -543,7 +567,10 @@ class Observer:
     # Filling pools -------------------------------------------------------------------------------
 
     def _needs(self, address: Address) -> bool:
-        return address in self._wanted and address not in self.refused and len(self.pools[address]) < self._limit
+        if address not in self._wanted or address in self.refused:
+            return False
+        pool = self.pools[address]
+        return len(pool) < self._limit and pool.bytes <= self._limit_bytes
 
     def _mark(self, item: _Open) -> None:
         address = self._address()
@@ -733,12 +760,24 @@ def is_data(value: Any) -> bool:
 # --- What a stage changes ---------------------------------------------------------------------------------------------
 
 
+_LAZY_CALLS = frozenset({"draft", "thumbnail", "verify"})
+"""Methods of a picture that mean something only before it is decoded."""
+
+
 def _owner(function: types.FunctionType, arguments: tuple[Any, ...]) -> Any:
     """The object that `function` is a method of, in a call with these arguments."""
     if not arguments or not function.__code__.co_argcount:
         return None
     mro = type(arguments[0]).__mro__
-    return arguments[0] if any(function is vars(kind).get(function.__name__) for kind in mro) else None
+    return arguments[0] if any(_is_behind(vars(kind).get(function.__name__), function) for kind in mro) else None
+
+
+def _is_behind(method: Any, function: types.FunctionType) -> bool:
+    """Whether the function is what a method is made of, below decorators that say what they wrap."""
+    try:
+        return method is not None and inspect.unwrap(getattr(method, "__func__", method)) is function
+    except ValueError:  # it wraps itself
+        return False
 
 
 def _state(owner: Any) -> dict[str, Any]:
@@ -749,11 +788,21 @@ def _state(owner: Any) -> dict[str, Any]:
 def _trace(value: Any) -> Any:
     if isinstance(value, (list, dict, set)):
         return (id(value), len(value))
-    if isinstance(value, torch.Tensor) or (hasattr(value, "nbytes") and value.nbytes > SMALL_BYTES):
+    size = _nbytes(value)
+    if isinstance(value, torch.Tensor) or (size is not None and size > SMALL_BYTES):
         return (id(value), values.versions(value))
-    if type(value).__module__ == "numpy" and hasattr(value, "nbytes"):
+    if type(value).__module__ == "numpy" and size is not None:
         return (id(value), values.fingerprint(value))
     return value if isinstance(value, (bool, int, float, str)) else id(value)
+
+
+def _nbytes(value: Any) -> int | None:
+    """Size of an array; proxies of remote things answer to any name, or raise whatever they like."""
+    try:
+        size = getattr(value, "nbytes", None)
+    except Exception:
+        return None
+    return size if isinstance(size, int) else None
 
 
 SMALL_BYTES = 2**22

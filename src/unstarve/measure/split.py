@@ -149,7 +149,7 @@ def split(function: Any) -> Split:
     Raises:
         Unsplittable: no source, or not of what runs; a generator or coroutine; code that looks at its own frame.
     """
-    if not isinstance(function, types.FunctionType):
+    if type(function) is not types.FunctionType:  # nor a proxy that claims to be one
         raise Unsplittable(f"{type(function).__name__} is not a Python function")
     # keyed by code and not by function: a cached closure would keep the values that it closes over alive
     anatomy = _anatomy(function.__code__.co_filename, function.__code__)

@@ -148,6 +148,16 @@ class Stream:
         return switched
 
 
+class _Begun:
+    """An iterator that was asked for already: a `for` asks once, and not every iterator bears to be asked again."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+
+    def __iter__(self) -> Any:
+        return self._iterator
+
+
 def _kind(value: Any) -> str:
     return type(value).__name__
 
@@ -287,7 +297,7 @@ class Turns:
         else:
             found = iter(items)
             if type(found) is not types.GeneratorType:
-                return found
+                return _Begun(found)
         adopted = self.stream.adopted(found, (*self._base, number))
         if _is_ours(adopted):
             self._transparent.add(number)
@@ -398,7 +408,7 @@ class Turns:
         shared = shared_of([frame[name] for name in first if name in frame])
         names = {*statement.carried, *statement.outputs}
         kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
-        if any(_is_unloaded(value) for value in kept.values()):
+        if any(values.is_unloaded(value) for value in kept.values()):
             raise values.Uncopyable("a picture there is decoded later, and looking at it would change what it does")
         pool.add(values.snapshot([kept], shared), shared)
 
@@ -414,11 +424,6 @@ class Turns:
             raise Unsplittable("it works on a buffer that outlives a turn of its loop")
         if not statement.unit.is_loop and any(_is_drawn_from(frame.get(name)) for name in statement.foreign):
             raise Unsplittable("it draws from something that outlives a turn of its loop")
-
-
-def _is_unloaded(value: Any) -> bool:
-    """Whether the value is a picture of PIL's that has not been decoded: decoding it now would change what it can do."""
-    return bool(getattr(value, "tile", None)) and hasattr(value, "load")
 
 
 def _is_ours(items: Any) -> bool:
@@ -447,11 +452,18 @@ class StreamObserver:
         wanted: cut points to fill, by address.
         limit: snapshots to keep at each.
         known: what this process has learnt about code; it grows meanwhile.
+        limit_bytes: after so many bytes no more are kept at a cut point.
     """
 
     def __init__(
-        self, opened: Iterable[Address] = (), wanted: Iterable[Address] = (), limit: int = 0, known: Known | None = None
+        self,
+        opened: Iterable[Address] = (),
+        wanted: Iterable[Address] = (),
+        limit: int = 0,
+        known: Known | None = None,
+        limit_bytes: int = 1 << 62,
     ) -> None:
+        self._limit_bytes = limit_bytes
         self._opened = list(opened)
         self._known = known
         self._limit = limit
@@ -608,7 +620,10 @@ class StreamObserver:
 
     def needs(self, address: Address) -> bool:
         """Whether a snapshot is wanted at this cut point."""
-        return address in self.pools and address not in self.refused and len(self.pools[address]) < self._limit
+        if address not in self.pools or address in self.refused:
+            return False
+        pool = self.pools[address]
+        return len(pool) < self._limit and pool.bytes <= self._limit_bytes
 
     def mark(self, address: Address, frame: dict[str, Any], statement: Statement) -> None:
         """Remember what a statement gets, so that its changes show when it has ended."""
@@ -651,7 +666,7 @@ def _lengths(frame: dict[str, Any], statement: Statement) -> dict[str, int]:
 
 def _prints(frame: dict[str, Any], statement: Statement) -> dict[str, Any]:
     seen = {name: frame[name] for name in statement.outputs if name in frame}
-    return {name: (id(item), values.fingerprint(item)) for name, item in seen.items() if not _is_unloaded(item)}
+    return {name: (id(item), values.fingerprint(item)) for name, item in seen.items() if not values.is_unloaded(item)}
 
 
 def _is_of_ours(error: BaseException) -> bool:

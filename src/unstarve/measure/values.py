@@ -45,7 +45,10 @@ FORCED_ITEMS = 8
 """Items of a list that are looked at for lazy values: where one is lazy, the others are."""
 
 FORCED_BYTES = 64 * 2**20
-"""Larger memory maps are not read when they are made: nobody reads all of them for one sample."""
+"""Larger parts of memory maps are not read when they are taken: nobody reads all of them for one sample."""
+
+FORCED_FILE_BYTES = 8 * 2**20
+"""The same for maps of whole files, of which a sample may be a part."""
 
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
@@ -272,6 +275,11 @@ def _has_storage(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_meta
 
 
+def is_unloaded(value: Any) -> bool:
+    """Whether the value is a picture of PIL's that has not been decoded: decoding it now would change what it can do."""
+    return bool(getattr(value, "tile", None)) and hasattr(value, "load")
+
+
 def force(value: Any, depth: int = 2) -> None:
     """Make a lazy value do its work now, so that the cost falls on the stage that created it.
 
@@ -283,7 +291,7 @@ def force(value: Any, depth: int = 2) -> None:
     if _is_picture(value):
         _decode(value)
     elif _is_array(value):
-        if isinstance(value, sys.modules["numpy"].memmap) and 0 < value.nbytes <= FORCED_BYTES:
+        if isinstance(value, sys.modules["numpy"].memmap) and 0 < value.nbytes <= _most_forced(value):
             _touch_pages(value)
     elif isinstance(value, (dict, collections.UserDict)) and len(value) <= 64:
         for item in value.values():
@@ -291,6 +299,11 @@ def force(value: Any, depth: int = 2) -> None:
     elif isinstance(value, (list, tuple)):
         for item in value[:FORCED_ITEMS]:
             force(item, depth - 1)
+
+
+def _most_forced(array: Any) -> int:
+    """A map of a whole file may be there to take a part of, and that part to be read."""
+    return FORCED_BYTES if _is_array(array.base) else FORCED_FILE_BYTES
 
 
 def _decode(picture: Any) -> None:
@@ -405,7 +418,7 @@ def size_bytes(value: Any) -> int:
         if isinstance(leaf, torch.Tensor):
             total += _tensor_bytes(leaf, seen)
         elif _is_array(leaf):
-            total += leaf.nbytes
+            total += _array_bytes(leaf, seen)
         elif _is_picture(leaf):
             total += leaf.size[0] * leaf.size[1] * (1 if leaf.mode in ("1", "L", "P") else 4)
         elif type(leaf) is list:
@@ -413,6 +426,19 @@ def size_bytes(value: Any) -> int:
         else:
             total += sys.getsizeof(leaf, 64)
     return total
+
+
+def _array_bytes(leaf: Any, seen: set[int]) -> int:
+    """As of a tensor: what a view holds is the array that it is a view of, unless that is a file."""
+    root = leaf
+    while _is_array(root.base):
+        root = root.base
+    if isinstance(root, sys.modules["numpy"].memmap):
+        return int(leaf.nbytes)
+    if id(root) in seen:
+        return 0
+    seen.add(id(root))
+    return int(root.nbytes)
 
 
 def _tensor_bytes(leaf: torch.Tensor, seen: set[int]) -> int:

@@ -495,7 +495,7 @@ def _root(fetcher: Any) -> _Root:
     else:
         function = getattr(type(dataset), "__getitem__", None)
         granularity = "sample"
-    if not isinstance(function, types.FunctionType):
+    if type(function) is not types.FunctionType:  # nor a proxy that claims to be one
         return _Root(None, granularity, f"{type(dataset).__name__} makes samples outside Python")
     return _Root(function, granularity)
 
@@ -534,7 +534,8 @@ class _Watch:
         self._limit_bytes = order["limit_bytes"]
         opened = [tuple(address) for address in order["opened"]]
         observer = Observer if stream is None else StreamObserver
-        self._observer: Any = observer([a for a in opened if a[0] != COLLATE], self._wanted, self._limit, scout.known)
+        inside = [a for a in opened if a[0] != COLLATE]
+        self._observer: Any = observer(inside, self._wanted, self._limit, scout.known, self._limit_bytes)
         self._collate_observer = Observer([a[1:] for a in opened if a[0] == COLLATE])
         self._collate_call = _own_function(fetcher.collate_fn)
         self._skip = min(order["skip"], 1) if is_scarce else order["skip"]
