@@ -52,7 +52,13 @@ def remember(*recordings: Recording) -> list[int]:
 def conclude(recording: Recording, output: cli.Output, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     """What `run` does once the loop has been measured."""
     engine = types.SimpleNamespace(
-        recording=lambda: recording, is_finished=True, loaders=(), most_batches=1, was_in_thread=False
+        recording=lambda: recording,
+        is_finished=True,
+        is_following=False,
+        loaders=(),
+        most_batches=1,
+        was_in_thread=False,
+        target=None,
     )
     with pytest.raises(SystemExit) as leaving:
         cli._conclude(engine, cli._Ending(), output)

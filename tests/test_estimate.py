@@ -118,6 +118,16 @@ def test_one_block_a_rung_still_gives_an_interval() -> None:
     assert found.low < 1.95 < 2.05 < found.high
 
 
+def test_a_loop_that_runs_ahead_of_its_device_is_not_uncertain_for_that() -> None:
+    """Its steps are launched in no time, all waiting being at the block's end: their scatter says nothing."""
+    ahead = Block(
+        rung="device", round=0, start_ns=0, end_ns=10**9, waits_ns=(0,) * 20, bodies_ns=(10_000, 3_000_000) * 10
+    )
+    found = estimate.contrast([ahead, make_block("none", 0, 10.0)], "device", "none")
+    assert found is not None
+    assert found.high / found.low < 2.5
+
+
 def test_rungs_without_a_common_round_are_compared_all_the_same() -> None:
     """Rungs that never ran in the same round are compared by their blocks; a rung never measured is not compared."""
     blocks = [make_block("none", 0, 1.0), make_block("host", 1, 2.0)]

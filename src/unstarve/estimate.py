@@ -29,6 +29,10 @@ LEAST_FREEDOM = 3.0
 PARTS = 6
 """Parts of a block whose scatter stands for that of blocks, where there are too few of them."""
 
+AHEAD = 0.8
+"""Share of a block's time that its steps must add up to for their scatter to say something: a loop that runs ahead of its
+device launches them in no time, and waits at the block's end."""
+
 UNKNOWN_VARIANCE = 0.1**2
 """Variance of a block's log-rate where nothing tells it: chosen, wider than blocks of a loop usually scatter."""
 
@@ -177,7 +181,8 @@ def _block_variance(block: Block) -> float:
     size = max(len(set(block.workers)), len(periods) // PARTS, 1)
     parts = [sum(periods[start : start + size]) for start in range(0, len(periods) - size + 1, size)]
     centre = mean(parts)
-    if len(parts) < 3 or centre <= 0:
+    is_ahead = sum(periods) < AHEAD * (block.end_ns - block.start_ns)
+    if len(parts) < 3 or centre <= 0 or is_ahead:
         return UNKNOWN_VARIANCE
     variance = sum((item - centre) ** 2 for item in parts) / (len(parts) - 1)
     return max(variance / centre**2 / len(parts), 0.02**2)

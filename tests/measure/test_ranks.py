@@ -128,7 +128,7 @@ def test_the_leader_learns_how_the_others_fared() -> None:
     store = HashStore()
     assert told(store).waits == (RankWait(rank=1, steps=4, wait_ns=10, span_ns=40),)
     followed(store, joins_at=3)
-    assert ranks_of(store, 0).gather() == (RankWait(rank=1, steps=1, wait_ns=3, span_ns=8),)  # one plain step
+    assert ranks_of(store, 0).gather() == (RankWait(rank=1, steps=2, wait_ns=6, span_ns=16),)  # two plain steps
 
 
 def test_a_follower_ends_where_the_leader_is_not_heard_of() -> None:

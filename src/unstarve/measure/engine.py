@@ -106,6 +106,7 @@ class Watched:
         return len(self._loader)
 
     def __del__(self) -> None:
+        self.is_over = True
         with contextlib.suppress(Exception):  # the interpreter may be on its way out
             self._engine.dropped(self._session)
 
@@ -559,6 +560,7 @@ class Engine:
             raise
         except Exception as error:
             self._loader_error = error
+            session.delivered += 1  # a batch that failed is one of the epoch's
             raise
 
     def _pull_next(self, session: Session) -> tuple[Any, Telemetry | None]:
