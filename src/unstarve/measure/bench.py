@@ -239,9 +239,8 @@ class LeadingBench(LoopBench):
 
     def use(self, settings: Settings | None) -> bool:
         """As of `LoopBench`; settings that cannot be had here are nothing for the others."""
-        before = self.fleet
         is_had = super().use(settings)
-        if is_had and self.fleet != before:
+        if is_had:
             self._deeds.append(("use", settings))
         return is_had
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -14,8 +15,8 @@ import torch
 WORKING_SHARE = 0.01
 """Share of the process's CPU time from which on a thread is taken to work for the user."""
 
-_OURS = ("QueueFeederThread", "unstarve-")
-"""Names of threads, or their beginnings, that any worker has, or that we started."""
+_KNOWN = re.compile(r"QueueFeederThread|\(_serve\)$|^unstarve-")
+"""Names of threads that send batches and share memory in any worker, or that we started."""
 
 
 class Limit:
@@ -57,7 +58,7 @@ def in_pools() -> int:
 def working() -> int:
     """Threads of this process beside its main one that have had a good part of its CPU time, and that are neither torch's
     for sending batches nor ours; 0 where the kernel does not say."""
-    known = {thread.native_id for thread in threading.enumerate() if thread.name.startswith(_OURS)}
+    known = {thread.native_id for thread in threading.enumerate() if _KNOWN.search(thread.name)}
     times = _cpu_ns()
     least = WORKING_SHARE * sum(times.values())
     return sum(ns > least for tid, ns in times.items() if tid not in known | {os.getpid()})
