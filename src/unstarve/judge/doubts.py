@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unstarve import estimate
+from unstarve.judge.caching import doubt_cache
 from unstarve.judge.evidence import BUSY, Evidence, contention_of, find_stage, reach_of, share_of, step_varies
 from unstarve.judge.memory import doubt_memory
 from unstarve.judge.residuals import doubt_law
@@ -25,6 +26,7 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
         + _doubt_contention(evidence, headroom)
         + doubt_law(evidence, bound, culprits)
         + doubt_memory(evidence)
+        + doubt_cache(evidence, bound, culprits)
     )
     found += [
         Caveat(id="kept-whole", about=stage.id, sentence=f"{stage.name} was not taken apart: {stage.why_whole}.")
