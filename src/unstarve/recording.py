@@ -197,6 +197,9 @@ class Stage:
     """Whether the statement calls something that decodes, by its name."""
     faults: int = 0
     """Minor and major page faults during the timed samples."""
+    storage_bytes: int | None = None
+    """Bytes that the kernel counted as coming from storage during the timed samples, what it read ahead and pages of mapped
+    files included; None where that was not looked at. Some file systems count none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +244,8 @@ class Loader:
     """Batches of one epoch, where known."""
     batch_size: int | None = None
     """Samples of a batch, where known."""
+    dataset_length: int | None = None
+    """Samples of the data set, where it is indexed and tells."""
     num_workers: int = 0
     """Worker processes."""
     prefetch_factor: int = 2

@@ -133,6 +133,8 @@ class StageResult:
     """Timed samples behind the mean times."""
     read_bytes_per_sample: float | None = None
     """Bytes read by system calls, page cache included."""
+    cached_share: float | None = None
+    """Share of these bytes that came from the page cache; None where no data was read or it cannot be told."""
     gain_source: str | None = None
     """How `gain_if_free` came about: `knockout` (measured in the loop) or `ladder` (contrast of two rungs)."""
 

@@ -88,6 +88,13 @@ def test_parts_sum_to_the_whole_however_much_watching_cost(parts: list[int], slo
     assert total == pytest.approx(sum(parts), rel=1e-6, abs=len(parts))
 
 
+def test_counts_of_all_workers_become_the_stage_s() -> None:
+    """What two workers read, and what of it came from storage, is added up on the way to the stage."""
+    parts = [{(0,): cost(1000, read_bytes=500, storage_bytes=200)}, {(0,): cost(900, read_bytes=300, storage_bytes=9)}]
+    stage = plan.nodes(plan.unperturbed([parts]), 1000.0)[0].stage
+    assert (stage.read_bytes, stage.storage_bytes, len(stage.wall_ns)) == (800, 209, 2)
+
+
 def stage_of(text: str, *, calls: int = 0, samples: int = 10) -> Stage:
     costs = {(0,): replace(cost(*[1000] * samples), text=text, source="train.py:3", name=text, read_calls=calls)}
     return plan.nodes(costs, 1000.0)[0].stage

@@ -582,6 +582,9 @@ def test_a_loop_that_decodes_files_gets_the_rung_and_blames_the_decoding(tmp_pat
     assert (culprit.kind, culprit.resource) == ("decode", "cpu")
     assert "Image.open" in (culprit.text or "")
     assert "files' bytes in memory" in culprit.evidence
+    shares = [stage.cached_share for stage in report.stages if stage.read_bytes_per_sample]
+    assert shares
+    assert all(share is None or share > 0.9 for share in shares)
     assert descriptors() == []
 
 

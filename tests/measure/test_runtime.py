@@ -696,6 +696,33 @@ def test_reads_of_the_observer_itself_are_not_the_users(tmp_path) -> None:
     assert 10_000 <= read.read_bytes < 11_000
 
 
+class Scripted:
+    """Counters that find as much read at every look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def read(self) -> tuple[int, int, int]:
+        self.looks += 1
+        return 100 * self.looks, 3 * self.looks, 70 * self.looks
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_is_read_and_what_comes_from_storage_are_kept_apart(tmp_path) -> None:
+    """Bytes, calls and bytes from storage of every sample end up in the fields of their names."""
+    path = tmp_path / "data"
+    path.write_bytes(b"x")
+    observer = Observer()
+    observer._reads.close()
+    observer._reads = Scripted()
+    for _ in range(2):
+        observer.run(reading, (str(path),))
+    read = next(cost for cost in observer.costs.values() if cost.callee == "file.read")
+    assert (read.read_bytes, read.read_calls, read.storage_bytes) == (200, 6, 140)
+
+
 # --- Long loops -------------------------------------------------------------------------------------------------------
 
 

@@ -208,6 +208,24 @@ def test_steps_of_a_chain_are_timed_each() -> None:
     assert len(observer.costs[address_of(observer, "to_image")].wall_ns) == 10
 
 
+def test_what_a_step_reads_is_told_from_what_storage_gave() -> None:
+    """Bytes, calls and bytes from storage of every sample end up in the fields of their names."""
+
+    class Scripted:
+        looks = 0
+
+        def read(self) -> tuple[int, int, int]:
+            self.looks += 1
+            return 100 * self.looks, 3 * self.looks, 70 * self.looks
+
+    stream, observer = streamed(data_of(CHAIN)), StreamObserver()
+    observer._reads.close()
+    observer._reads = Scripted()  # type: ignore[assignment]
+    watched(stream, observer, 2)
+    step = observer.costs[address_of(observer, "to_image")]
+    assert (step.read_bytes, step.read_calls, step.storage_bytes) == (200, 6, 140)
+
+
 def test_a_step_is_entered_where_the_watch_is_sent() -> None:
     """The call that a step makes is looked into, and the line that sleeps is found below it."""
     stream, first = streamed(data_of(CHAIN)), StreamObserver()

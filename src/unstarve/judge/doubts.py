@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unstarve import estimate
+from unstarve.judge.caching import doubt_cache
 from unstarve.judge.evidence import (
     BUSY,
     Evidence,
@@ -35,6 +36,7 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
         + doubt_law(evidence, bound, culprits)
         + doubt_memory(evidence)
         + _doubt_ranks(evidence)
+        + doubt_cache(evidence, bound, culprits)
     )
     found += [
         Caveat(id="kept-whole", about=stage.id, sentence=f"{stage.name} was not taken apart: {stage.why_whole}.")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from unstarve.judge.evidence import BUSY, Evidence
+from unstarve.recording import Stage
 from unstarve.report import Feed, Needs
 
 MOST_WORKERS = 16
@@ -23,15 +24,14 @@ def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
     if loader.kind == "other" or not evidence.fetch_s("none"):
         return None
     loop = evidence.law
-    base, top = evidence.rates["none"].value, evidence.rates[evidence.ceiling_id].value
-    ceiling = max(base, top)
+    base, rate = evidence.rates["none"].value, fed_rate(evidence)
+    ceiling = max(base, evidence.rates[evidence.ceiling_id].value)
     hours = None if loader.length is None else (loader.length / base / 3600, loader.length / ceiling / 3600)
-    rate = max(base, min(top, evidence.rates[BUSY].value)) if BUSY in evidence.rates else ceiling
     return Needs(
         cores=loop.cpu_s * rate + evidence.main_cpu_fraction(evidence.ceiling_id),
         workers=max(1, math.ceil(loop.fetch_s * rate)),
-        read_mb_per_s=_read_mb(evidence) * rate or None,
-        read_mb_per_s_now=_read_mb(evidence) * base or None,
+        read_mb_per_s=read_mb(evidence) * rate or None,
+        read_mb_per_s_now=read_mb(evidence) * base or None,
         batch_mb=sum(field.bytes_per_step for field in evidence.recording.payload) / 1e6 or None,
         feeds=tuple(
             Feed(workers=count, step_ms=1e3 / loop.capacity(count)) for count in _counts(loader.num_workers, loop.cores)
@@ -41,12 +41,23 @@ def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
     )
 
 
-def _read_mb(evidence: Evidence) -> float:
-    """Megabytes that reading and decoding stages read for a batch, page cache included; others import modules."""
+def fed_rate(evidence: Evidence) -> float:
+    """Steps per second at the ceiling; at that with busy workers, where these were seen to slow the loop body."""
+    base, top = evidence.rates["none"].value, evidence.rates[evidence.ceiling_id].value
+    return max(base, min(top, evidence.rates[BUSY].value)) if BUSY in evidence.rates else max(base, top)
+
+
+def sources(evidence: Evidence) -> list[Stage]:
+    """Reading and decoding stages with nothing inside: what others read are modules that they import."""
     stages = evidence.recording.stages
     parents = {stage.parent for stage in stages}
     leaves = [stage for stage in stages if stage.id not in parents and stage.wall_ns]
-    a_sample = sum(stage.read_bytes / len(stage.wall_ns) for stage in leaves if stage.kind in ("read", "decode"))
+    return [stage for stage in leaves if stage.kind in ("read", "decode")]
+
+
+def read_mb(evidence: Evidence) -> float:
+    """Megabytes that system calls read for a batch, page cache included."""
+    a_sample = sum(stage.read_bytes / len(stage.wall_ns) for stage in sources(evidence))
     return a_sample * (evidence.loader.batch_size or 1) / 1e6
 
 

@@ -48,7 +48,7 @@ def told_apart(evidence: Evidence, stage: Stage, resource: str, gain: Estimate) 
 def _part_of_reading(evidence: Evidence, stage: Stage) -> float | None:
     """The stage's part of all waiting in stages that read; None where it is not known to read."""
     readers = _readers(evidence)
-    mine = [leaf for leaf in readers if _is_within(evidence, leaf, stage)]
+    mine = [leaf for leaf in readers if is_within(evidence, leaf, stage.id)]
     if not mine:
         return None
     total = sum(_waited_ns(leaf) for leaf in readers)
@@ -60,7 +60,7 @@ def slowest_reader(evidence: Evidence) -> Stage | None:
     stage = max(_readers(evidence), key=_waited_ns, default=None)
     stages = evidence.recording.stages
     tried = [each for each in stages if f"knockout:{each.id}" in evidence.rates]
-    if stage is None or any(_is_within(evidence, stage, each) for each in tried):
+    if stage is None or any(is_within(evidence, stage, each.id) for each in tried):
         return None
     return stage
 
@@ -81,7 +81,7 @@ def _waited_ns(stage: Stage) -> float:
 
 
 def _decodes(evidence: Evidence, stage: Stage) -> bool:
-    return stage.decodes or any(leaf.decodes and _is_within(evidence, leaf, stage) for leaf in _leaves(evidence))
+    return stage.decodes or any(leaf.decodes and is_within(evidence, leaf, stage.id) for leaf in _leaves(evidence))
 
 
 def _leaves(evidence: Evidence) -> list[Stage]:
@@ -90,9 +90,10 @@ def _leaves(evidence: Evidence) -> list[Stage]:
     return [stage for stage in stages if stage.id not in parents]
 
 
-def _is_within(evidence: Evidence, stage: Stage, outer: Stage) -> bool:
+def is_within(evidence: Evidence, stage: Stage, outer: str) -> bool:
+    """Whether the stage is the one of the id `outer`, or lies in it."""
     parents = {each.id: each.parent for each in evidence.recording.stages}
     here: str | None = stage.id
-    while here is not None and here != outer.id:
+    while here is not None and here != outer:
         here = parents.get(here)
     return here is not None

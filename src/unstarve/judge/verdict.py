@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
+from unstarve.judge.caching import cached_share
 from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import BUSY, THRESHOLD, Evidence, share_of, step_varies, waiting_of, without_copies
@@ -174,6 +175,7 @@ def _stage_result(evidence: Evidence, stage: Stage, gain: Estimate | None) -> St
         samples=count or None,
         share=share_of(evidence, stage) if count else None,
         read_bytes_per_sample=stage.read_bytes / count if count and stage.read_bytes else None,
+        cached_share=cached_share(stage),
         gain_if_free=gain,
         gain_source="knockout" if gain is not None else None,
     )

@@ -1,4 +1,4 @@
-"""The kernel's counters of one process: time without a core, system calls that read, page faults."""
+"""The kernel's counters of one process: time without a core, and what its system calls and its storage read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ class RunDelay:
 
 
 class ReadCount:
-    """Bytes and calls of reading by this process so far, from `/proc/self/io`, without those of these counters.
+    """What this process has read so far, from `/proc/self/io`, without what these counters read.
+
+    Bytes from storage are those of the reads that the kernel sent to a device, or to a network file system that counts
+    them, for this process: what it reads ahead is among them, and so are pages of mapped files. Bytes from the page
+    cache are not, nor are those of file systems that count nothing, such as tmpfs.
 
     Args:
         delay: the other counter in use, whose reads are not the program's either.
@@ -50,17 +54,17 @@ class ReadCount:
         with contextlib.suppress(OSError):  # not Linux, or not allowed
             self._file = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self) -> tuple[int, int]:
-        """Bytes and calls; zeros where the kernel does not say."""
+    def read(self) -> tuple[int, int, int]:
+        """Bytes and calls of system calls, and bytes from storage; zeros where the kernel does not say."""
         if self._file is None:
-            return 0, 0
+            return 0, 0, 0
         text = os.pread(self._file, 256, 0)
         fields = text.split()
         own_bytes = self._own_bytes + self._delay.own_bytes
         own_calls = self._own_calls + self._delay.own_calls
         self._own_bytes += len(text)
         self._own_calls += 1
-        return int(fields[1]) - own_bytes, int(fields[5]) - own_calls
+        return int(fields[1]) - own_bytes, int(fields[5]) - own_calls, int(fields[9])
 
     def close(self) -> None:
         """Give back the file descriptor."""

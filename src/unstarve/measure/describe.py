@@ -29,6 +29,7 @@ def describe_loader(loader: Any, number: int, length: int | None, made: str | No
         name=f"{type(loader).__name__}({type(dataset).__name__})",
         length=length,
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        dataset_length=_length_of(dataset),
         num_workers=loader.num_workers,
         prefetch_factor=loader.prefetch_factor or 2,
         persistent_workers=loader.persistent_workers,
@@ -78,6 +79,16 @@ def _names(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             found |= _names(constant)
     return found
+
+
+def _length_of(dataset: Any) -> int | None:
+    """Samples of an indexed data set; one that is drawn from may only promise them."""
+    if isinstance(dataset, IterableDataset):
+        return None
+    try:
+        return len(dataset)
+    except Exception:  # the user's: nobody has asked for the length yet, and nothing depends on it
+        return None
 
 
 def _start_method() -> str:

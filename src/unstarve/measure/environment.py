@@ -13,13 +13,15 @@ import torch
 
 def describe(device: str | None) -> dict[str, Any]:
     """Facts about the machine, for the report."""
+    memory, limit = psutil.virtual_memory().total, memory_limit_bytes()
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "platform": platform.platform(terse=True),
         "cpu_count": os.cpu_count(),
         "cores_available": round(cores_available(), 2),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gib": round(memory / 2**30, 1),
+        "memory_limit_gib": round(limit / 2**30, 1) if limit is not None and limit < memory else None,
         "device": device or "none in use",
         "torch_threads": torch.get_num_threads(),
         "sharing_strategy": torch.multiprocessing.get_sharing_strategy(),
@@ -74,6 +76,31 @@ def _cgroup_quota() -> float | None:
         period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
         return quota_us / period_us if quota_us > 0 else None
     except (OSError, ValueError):
+        return None
+
+
+def memory_limit_bytes(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Memory, page cache included, that the cgroups around this process (version 2 or 1) grant; None without a limit."""
+    found = []
+    try:
+        lines = [line.split(":", 2) for line in groups.read_text().splitlines()]
+    except OSError:  # not Linux
+        return None
+    for _, controllers, inner in lines:
+        if controllers in ("", "memory"):
+            top = root / controllers
+            here = top / inner.strip("/")  # a container sees its own group at the top, and may not see the way to it
+            folders = [folder for folder in (here, *here.parents) if folder.is_relative_to(top)]
+            found += [
+                _number(folder / ("memory.limit_in_bytes" if controllers else "memory.max")) for folder in folders
+            ]
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):  # there is no such group, or its limit is `max`
         return None
 
 

@@ -76,6 +76,7 @@ def _merged(parts: Sequence[Sequence[tuple[Address, Cost]]]) -> dict[Address, Co
             known.read_bytes += cost.read_bytes
             known.read_calls += cost.read_calls
             known.read_samples += cost.read_samples
+            known.storage_bytes += cost.storage_bytes
             known.faults += cost.faults
             known.why_whole = known.why_whole or cost.why_whole
     return merged
@@ -308,6 +309,7 @@ def _stage(
         read_calls=cost.read_calls,
         decodes=any(_DECODE.search(name) or _DECODES_PATH.search(name) for name in _called(cost.callee, text)),
         faults=cost.faults,
+        storage_bytes=cost.storage_bytes,
     )
 
 

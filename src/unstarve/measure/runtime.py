@@ -130,8 +130,19 @@ class Cost:
     """Timed samples that read at least a page: a module imported on first use is read once, data every time."""
     faults: int = 0
     """Page faults."""
+    storage_bytes: int = 0
+    """Bytes that came from storage."""
 
-    def add(self, wall_ns: int, cpu_ns: int, read_bytes: int, read_calls: int, faults: int, delay_ns: int) -> None:
+    def add(
+        self,
+        wall_ns: int,
+        cpu_ns: int,
+        read_bytes: int,
+        read_calls: int,
+        storage_bytes: int,
+        faults: int,
+        delay_ns: int,
+    ) -> None:
         """Add the figures of one more sample."""
         self.wall_ns.append(wall_ns)
         self.cpu_ns.append(cpu_ns)
@@ -139,6 +150,7 @@ class Cost:
         self.read_bytes += read_bytes
         self.read_calls += read_calls
         self.read_samples += read_bytes >= PAGE_BYTES
+        self.storage_bytes += storage_bytes
         self.faults += faults
 
 
@@ -173,7 +185,7 @@ class _Open:
     cpu_ns: int = 0
     overhead_ns: int = 0
     delay_ns: int = 0
-    reads: tuple[int, int] = (0, 0)
+    reads: tuple[int, int, int] = (0, 0, 0)
     faults: int = 0
     locals: dict[str, Any] = field(default_factory=dict)
     call: _Call | None = None
@@ -528,12 +540,11 @@ class Observer:
         reads, faults = self._reads.read(), page_faults()
         figures = (
             *without_overhead(now - item.wall_ns, cpu - item.cpu_ns, overhead),
-            reads[0] - item.reads[0],
-            reads[1] - item.reads[1],
+            *(now - then for now, then in zip(reads, item.reads, strict=True)),
             faults - item.faults,
             self._delay.read_ns() - item.delay_ns,
         )
-        total = self._sample.setdefault(address, [0, 0, 0, 0, 0, 0])
+        total = self._sample.setdefault(address, [0] * len(figures))
         for position, figure in enumerate(figures):
             total[position] += figure
 

@@ -653,11 +653,11 @@ class StreamObserver:
 
     # Counters ------------------------------------------------------------------------------------
 
-    def _figures(self) -> tuple[int, int, int, int, int, int]:
-        """Wall time, CPU time, bytes and calls of reading, page faults, delay so far."""
-        read_bytes, read_calls = self._reads.read()
+    def _figures(self) -> tuple[int, ...]:
+        """Wall time, CPU time, bytes and calls of reading, bytes from storage, page faults, delay so far."""
+        reads = self._reads.read()
         delay, cpu, faults = self._delay.read_ns(), time.process_time_ns(), page_faults()
-        return time.perf_counter_ns(), cpu, read_bytes, read_calls, faults, delay
+        return time.perf_counter_ns(), cpu, *reads, faults, delay
 
 
 def _lengths(frame: dict[str, Any], statement: Statement) -> dict[str, int]:

@@ -1,0 +1,78 @@
+"""What the kernel counts of this process's reading."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from unstarve.measure.counters import ReadCount, RunDelay
+
+SIZE = 4 << 20
+
+
+@pytest.fixture
+def count():
+    found = ReadCount(RunDelay())
+    if found.read() == (0, 0, 0):
+        pytest.skip("this kernel does not say what a process reads")
+    yield found
+    found.close()
+
+
+def written(folder: Path) -> Path:
+    path = folder / "data"
+    with open(path, "wb") as file:
+        file.write(os.urandom(SIZE))
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def counted(count: ReadCount, path: Path, *, drop: bool = False) -> list[int]:
+    """What is counted while the file is read whole, without a buffer of Python's."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if drop:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        before = count.read()
+        while os.read(descriptor, 1 << 20):
+            pass
+        return [now - then for now, then in zip(count.read(), before, strict=True)]
+    finally:
+        os.close(descriptor)
+
+
+def test_bytes_from_the_page_cache_are_not_counted_as_storage(count: ReadCount, tmp_path: Path) -> None:
+    """What was just written lies in memory: system calls read all of it, storage next to nothing."""
+    read, calls, stored = counted(count, written(tmp_path))
+    assert read == SIZE
+    assert calls == SIZE // (1 << 20) + 1
+    assert 0 <= stored < SIZE / 10
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the page cache cannot be told to let go")
+def test_bytes_that_the_page_cache_has_let_go_are_counted_as_storage(count: ReadCount, tmp_path: Path) -> None:
+    """The same system calls, but the bytes have to be fetched; counted once, for then they are in memory again."""
+    path = written(tmp_path)
+    read, calls, stored = counted(count, path, drop=True)
+    assert read == SIZE
+    assert calls == SIZE // (1 << 20) + 1
+    if not stored:
+        pytest.skip("this file system counts nothing, or keeps its files in memory")
+    assert stored > SIZE / 2
+    assert counted(count, path)[2] < SIZE / 10
+
+
+def test_what_the_counters_read_is_not_counted(count: ReadCount) -> None:
+    """Looking at them changes nothing."""
+    before = count.read()
+    for _ in range(5):
+        assert count.read() == before
+
+
+def test_without_a_count_all_is_nothing(count: ReadCount) -> None:
+    """Where the kernel does not say, the figures are zeros and not an error."""
+    count.close()
+    assert count.read() == (0, 0, 0)
