@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from scripted import Bench, Pipeline
@@ -48,6 +48,26 @@ def test_the_search_finds_settings_close_to_the_best(name: str, seed: int) -> No
     grid = pipeline.grid(bench.most_workers)
     assert pipeline.rate(chosen) >= 0.95 * max(map(pipeline.rate, grid))
     assert len(bench.started) <= len(grid) / 4
+
+
+@dataclass(frozen=True)
+class OneByOne(Pipeline):
+    """A loop that loses a share of its time to order, however far ahead batches are ordered."""
+
+    lost: float = 0.0
+    """That share."""
+
+    def rate(self, settings: Settings) -> float:
+        return super().rate(settings) * (1 - self.lost if settings.in_order else 1.0)
+
+
+@pytest.mark.parametrize(("lost", "is_worth_it"), [(0.04, False), (0.085, True)])
+def test_order_is_given_up_for_what_it_must_gain_and_no_more(lost: float, is_worth_it: bool) -> None:
+    """What keeps the order is not also forgiven the little by which settings may differ and still be as good."""
+    pipeline = OneByOne(CPU_BOUND.loop, CPU_BOUND.own, lost=lost)
+    chosen = search(Bench(pipeline, noise=0.003))
+    assert chosen.in_order is not is_worth_it
+    assert pipeline.rate(chosen) >= 0.95 * max(map(pipeline.rate, pipeline.grid(16)))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -9,7 +9,7 @@ A. Talwalkar, "Non-stochastic best arm identification and hyperparameter optimiz
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 
 from unstarve import estimate, law
@@ -24,7 +24,7 @@ NARROW = 0.08
 """Width of the winner's interval, as a share of its gain, that is narrow enough."""
 
 ORDER = 1.07
-"""What delivery in any order must gain before it counts: the run can no longer be repeated exactly."""
+"""What delivery in any order must gain over what keeps the order: the run can no longer be repeated exactly."""
 
 CLOSE = 0.03
 """Settings within this of the best count as equally good; then the cheaper ones are preferred."""
@@ -132,7 +132,8 @@ class _Tuner:
         rates = self._rates()
         changed = base
         for settings in self._changes(base):
-            if base in rates and rates.get(settings, 0.0) >= rates[base] * (1 + CLOSE):
+            needed = ORDER if self._costs_order(settings) else 1 + CLOSE
+            if base in rates and rates.get(settings, 0.0) >= rates[base] * needed:
                 different = {
                     name: getattr(settings, name) for name in _CHANGED if getattr(settings, name) != getattr(base, name)
                 }
@@ -145,15 +146,22 @@ class _Tuner:
         for rung in self._lab.planned:
             gain = estimate.contrast(self._lab.blocks, rung.id, NONE.id) if rung.settings is not None else None
             if gain is not None and rung.settings is not None and rung.id != FINAL:
-                costs_order = self._own.in_order and not rung.settings.in_order
-                found[rung.settings] = gain.value / (ORDER if costs_order else 1.0)
+                found[rung.settings] = gain.value
         return found
 
     def _best(self, candidates: Sequence[Settings]) -> Settings:
-        """The fastest of the candidates, or a cheaper one that is as good."""
+        """The fastest of the candidates, or a cheaper one that is as good; any order only where it gains enough."""
         rates = {settings: rate for settings, rate in self._rates().items() if settings in candidates}
+        ordered = self._cheapest({s: rate for s, rate in rates.items() if not self._costs_order(s)})
+        return self._cheapest(rates) if max(rates.values()) >= ORDER * rates[ordered] else ordered
+
+    def _cheapest(self, rates: Mapping[Settings, float]) -> Settings:
+        """The cheapest of those that are about as fast as the fastest."""
         top = max(rates.values())
         return min((s for s, rate in rates.items() if rate >= top * (1 - CLOSE)), key=lambda s: _price(s, self._own))
+
+    def _costs_order(self, settings: Settings) -> bool:
+        return self._own.in_order and not settings.in_order
 
     def _faster_half(self, alive: Sequence[Settings]) -> list[Settings]:
         rates = self._rates()
