@@ -29,6 +29,12 @@ HOST_BATCHES = 4
 """Batches kept on the host and on the device: more than one, since shapes and values vary."""
 
 
+def most_workers(own: int, *, cores: float, batch_bytes: int) -> int:
+    """Worker processes that may be tried: cores and memory for the batches that they have ready are limited."""
+    room = environment.shared_memory_bytes() // (2 * AHEAD * max(1, batch_bytes))
+    return int(max(own, min(MOST_WORKERS, 4 * cores, room)))
+
+
 class LoopBench:
     """The bench of `experiment` in a live loop."""
 
@@ -115,10 +121,9 @@ class LoopBench:
 
     @property
     def most_workers(self) -> int:
-        """Worker processes that may be tried: cores and memory for the batches that they have ready are limited."""
-        batch = max((values.size_bytes(batch) for batch in self._engine.host), default=1)
-        room = environment.shared_memory_bytes() // (2 * AHEAD * max(1, batch))
-        return int(max(self.settings.num_workers, min(MOST_WORKERS, 4 * self.cores, room)))
+        """Worker processes that may be tried."""
+        batch_bytes = max((values.size_bytes(batch) for batch in self._engine.host), default=1)
+        return most_workers(self.settings.num_workers, cores=self.cores, batch_bytes=batch_bytes)
 
     def dismiss(self, settings: Settings) -> None:
         """End workers that were only tried."""

@@ -35,6 +35,31 @@ def program(bench: Bench, options: Options) -> Program:
     return _Tuner(bench, options).run()
 
 
+def space(own: Settings, *, most_workers: int, can_reorder: bool) -> list[Settings]:
+    """All numbers of workers, batches ahead and orders that a search may come to from the script's own settings."""
+    bases = [own, *(_with_workers(own, count) for count in range(most_workers + 1))]
+    found = dict.fromkeys(bases)
+    for base in bases:
+        single = _single_changes(base, can_reorder)
+        both = [replace(single[0], in_order=single[1].in_order)] if len(single) > 1 else []
+        found |= dict.fromkeys(single + both)
+    return list(found)
+
+
+def _with_workers(own: Settings, count: int) -> Settings:
+    return replace(own, num_workers=count, prefetch_factor=2)
+
+
+def _single_changes(base: Settings, can_reorder: bool) -> list[Settings]:
+    """Batches ordered further ahead, and the other order of delivery, where these mean anything."""
+    if not base.num_workers:
+        return []
+    found = [replace(base, prefetch_factor=4 if base.prefetch_factor < 4 else 2 * base.prefetch_factor)]
+    if can_reorder and base.num_workers > 1:
+        found.append(replace(base, in_order=not base.in_order))
+    return found
+
+
 class _Tuner:
     def __init__(self, bench: Bench, options: Options) -> None:
         self._bench = bench
@@ -111,16 +136,18 @@ class _Tuner:
     # Candidates ----------------------------------------------------------------------------------
 
     def _worker_counts(self) -> list[Settings]:
-        loop = law.of_blocks(self._lab.blocks, self._own.num_workers, self._bench.cores)
-        counts = law.worker_counts(loop, self._own.num_workers, most=self._bench.most_workers)
-        return [replace(self._own, num_workers=count, prefetch_factor=2) for count in counts]
+        """The most first: without workers the data set may open its files here, where those that follow are forked."""
+        own = self._own.num_workers
+        loop = law.of_blocks(self._lab.blocks, own, self._bench.cores)
+        rates = estimate.rates(self._lab.blocks)
+        rate = rates[NONE.id].value if NONE.id in rates else loop.rate(own)
+        counts = law.worker_counts(loop, own, rate=rate, most=self._bench.most_workers)
+        return [_with_workers(self._own, count) for count in reversed(counts)]
 
     def _changes(self, best: Settings) -> list[Settings]:
         if not best.num_workers:
             return []
-        found = [replace(best, prefetch_factor=4 if best.prefetch_factor < 4 else 2 * best.prefetch_factor)]
-        if self._bench.can_reorder and best.num_workers > 1:
-            found.append(replace(best, in_order=not best.in_order))
+        found = _single_changes(best, self._bench.can_reorder)
         if self._threads > 1:
             found.append(replace(best, worker_threads=1))
         if self._bench.can_pin:
@@ -194,4 +221,4 @@ def _order(settings: Settings) -> dict[str, object]:
     return order
 
 
-__all__ = ["program"]
+__all__ = ["program", "space"]
