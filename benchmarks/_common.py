@@ -66,6 +66,13 @@ def judge(figure: Figure, bound: float) -> str:
     return "FAILS" if figure.low > bound else "undecided"
 
 
+def judge_least(figure: Figure, bound: float) -> str:
+    """Whether the figure stays at or above the bound: `holds`, `FAILS`, or `undecided` where the interval has both."""
+    if figure.low >= bound:
+        return "holds"
+    return "FAILS" if figure.high < bound else "undecided"
+
+
 def leave(verdicts: Sequence[str]) -> None:
     """End the script; with code 1 only where a bound failed beyond its interval."""
     sys.exit(1 if "FAILS" in verdicts else 0)

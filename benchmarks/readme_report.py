@@ -1,6 +1,6 @@
 """Put a real report into README.md: run the tool on the example script and paste what it prints.
 
-    python benchmarks/readme_report.py
+python benchmarks/readme_report.py
 """
 
 from __future__ import annotations

@@ -67,23 +67,40 @@ def test_enough_workers_are_the_fewest_that_reach_the_best_rate(loop: Loop) -> N
     assert enough == 1 or loop.rate(enough - 1) < best
 
 
-@given(loop=LOOPS, own=st.integers(0, 40), above=st.integers(1, 40), count=st.integers(2, 8))
-def test_worker_counts_are_few_distinct_and_within_limits(loop: Loop, own: int, above: int, count: int) -> None:
+@given(loop=LOOPS, own=st.integers(0, 40), above=st.integers(1, 40), count=st.integers(2, 8), share=st.floats(0, 1))
+def test_worker_counts_are_few_distinct_and_within_limits(
+    loop: Loop, own: int, above: int, count: int, share: float
+) -> None:
     """The script's own number and the law's choice are always among them, and no other exceeds the limit."""
     most = own + above
-    counts = law.worker_counts(loop, own, most=most, count=count)
+    counts = law.worker_counts(loop, own, rate=share * loop.rate(own), most=most, count=count)
     assert own in counts
     assert min(loop.enough_workers(), most) in counts
     assert counts == sorted(set(counts))
     assert len(counts) <= count
-    assert all(1 <= number <= most for number in counts if number != own)
+    assert all(0 <= number <= most for number in counts if number != own)
 
 
 def test_worker_counts_leave_out_what_is_far_too_slow() -> None:
     """Numbers under which the law expects less than 60 % of the best rate are not worth a trial."""
-    counts = law.worker_counts(HEAVY, 1, most=16)
+    counts = law.worker_counts(HEAVY, 1, rate=HEAVY.rate(1), most=16)
     best = max(map(HEAVY.rate, counts))
     assert all(HEAVY.rate(number) >= 0.6 * best for number in counts if number != 1)
+
+
+@pytest.mark.parametrize(("rate", "is_tried"), [(45.0, True), (100.0, True), (120.0, False), (300.0, False)])
+def test_no_workers_are_tried_where_workers_gain_hardly_anything(rate: float, is_tried: bool) -> None:
+    """By the law the loop would make 100 steps per second without workers, 250 with two; what it makes with two decides."""
+    loop = Loop(step_s=0.004, fetch_s=0.006, cpu_s=0.006, cores=4)
+    counts = law.worker_counts(loop, 2, rate=rate, most=16)
+    assert (0 in counts) is is_tried
+    assert loop.enough_workers() in counts
+
+
+def test_no_workers_are_not_tried_where_more_are_needed() -> None:
+    """One worker is hardly better than none in a loop that waits for it, but others are."""
+    assert HEAVY.rate(0) > law.AS_FAST * HEAVY.rate(1)
+    assert 0 not in law.worker_counts(HEAVY, 1, rate=HEAVY.rate(1), most=16)
 
 
 def test_the_figures_come_from_the_blocks() -> None:
@@ -111,4 +128,4 @@ def test_nothing_measured_gives_a_law_that_still_answers() -> None:
     """No block, no figure, and no division by zero."""
     loop = law.of_blocks([], 2, 4.0)
     assert loop.rate(0) > 0
-    assert law.worker_counts(loop, 2, most=8)
+    assert law.worker_counts(loop, 2, rate=loop.rate(2), most=8)

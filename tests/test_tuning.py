@@ -165,6 +165,26 @@ def test_first_workers_are_kept_over_epochs() -> None:
     assert found.arguments == {"num_workers": 2, "persistent_workers": True}
 
 
+NOBODY = Settings(num_workers=0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "also"),
+    [
+        ({}, {}),
+        ({"persistent_workers": True}, {"persistent_workers": False}),
+        ({"prefetch_factor": 4}, {"prefetch_factor": None}),
+    ],
+)
+def test_what_only_workers_have_goes_with_the_last_of_them(facts: dict, also: dict) -> None:
+    """A `DataLoader` without workers refuses arguments that are about workers."""
+    loader = dataclasses.replace(LOADER, **{"persistent_workers": False, **facts})
+    found = judged({NOBODY: 20}, (NOBODY, 20), loader=loader, starts=(start(1000),) * 3)
+    assert found.best == NOBODY
+    assert found.arguments == {"num_workers": 0, **also}
+    assert "With no workers instead of 4 workers" in found.sentence
+
+
 def start(construct_ms: float) -> Start:
     return Start(
         loader=0, created_ns=0, construct_ns=int(construct_ms * MS), first_wait_ns=0, batches=100, wait_ns=0, ended_ns=1
@@ -347,6 +367,25 @@ def test_the_call_is_edited_as_it_is_written(tmp_path: Path, text: str, after: s
 
 
 @pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("x = DataLoader(ds, num_workers=2)\n", "x = DataLoader(ds, num_workers=0)\n"),
+        (
+            "x = DataLoader(ds, num_workers=2, prefetch_factor=2, persistent_workers=True, timeout=60)\n",
+            "x = DataLoader(ds, num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)\n",
+        ),
+        (
+            "x = DataLoader(ds, multiprocessing_context='spawn', num_workers=2)\n",
+            "x = DataLoader(ds, multiprocessing_context=None, num_workers=0)\n",
+        ),
+    ],
+)
+def test_a_call_without_workers_keeps_no_argument_that_needs_them(tmp_path: Path, text: str, after: str) -> None:
+    """What the call gives and torch would refuse takes its default; what it does not give stays away."""
+    assert edited(tmp_path, text, {"num_workers": 0}) == after
+
+
+@pytest.mark.parametrize(
     ("text", "number"),
     [
         ("x = DataLoader(ds, **options)\n", 1),
@@ -408,7 +447,10 @@ def test_an_edited_call_has_exactly_the_wanted_values(
     """However the call is spelt, the script still parses; what was asked for is there, the rest as it was."""
     closing = {"[": "]", "f(1, ": ")"}.get(before, "")
     text = f"{before}{call}{closing}\n"
-    wanted = {**keywords_of(text), **{name: str(value) for name, value in arguments.items()}}
+    given = keywords_of(text)
+    reset = tuning.WITHOUT_WORKERS if arguments.get("num_workers") == 0 else {}
+    reset = {name: str(value) for name, value in reset.items() if name in given}
+    wanted = {**given, **reset, **{name: str(value) for name, value in arguments.items()}}
     after = edited(tmp_path_factory.getbasetemp(), text, arguments) or text
     assert keywords_of(after) == wanted
     assert ast.unparse(ast.parse(after)).split("DataLoader")[0] == ast.unparse(ast.parse(text)).split("DataLoader")[0]

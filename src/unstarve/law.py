@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from unstarve import estimate
 from unstarve.recording import Block
 
+AS_FAST = 0.9
+"""No workers are tried where the law gives them this share of what any number may reach: it is off by so much."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
@@ -90,8 +93,12 @@ def _mean_s(figures: Iterable[int]) -> float:
     return estimate.mean(list(figures)) / 1e9
 
 
-def worker_counts(loop: Loop, own: int, *, most: int, count: int = 5) -> list[int]:
-    """Numbers of workers worth trying: around where the law says that more gain nothing, and the script's own."""
+def worker_counts(loop: Loop, own: int, *, rate: float, most: int, count: int = 5) -> list[int]:
+    """Numbers of workers worth trying: around where the law says that more gain nothing, and the script's own.
+
+    None at all are among them where the loop has workers and hardly any number of them can be faster: the law leaves out
+    what it costs to receive batches from workers, and `rate`, the loop's steps per second, shows by how much it is off.
+    """
     enough = min(loop.enough_workers(), most)
     cores = max(1, int(loop.cores))
     grid = {1, 2, cores - 1, cores, cores + 1, enough, enough + 1, 2 * enough, (enough + 1) // 2, 2 * own, own // 2}
@@ -99,4 +106,6 @@ def worker_counts(loop: Loop, own: int, *, most: int, count: int = 5) -> list[in
     best = max(loop.rate(number) for number in near)
     worth = [number for number in near if loop.rate(number) >= 0.6 * best and number != own]
     worth.sort(key=lambda number: (abs(math.log((number + 0.5) / (enough + 0.5))), number))
+    if own and loop.rate(0) >= AS_FAST * best * rate / loop.rate(own):
+        worth.insert(1, 0)  # behind the law's choice
     return sorted({own, *worth[: count - 1]})

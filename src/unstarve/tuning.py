@@ -16,7 +16,7 @@ from typing import Any
 
 from unstarve import estimate, syntax
 from unstarve.judge import start_cost_s
-from unstarve.recording import Recording, Settings
+from unstarve.recording import Loader, Recording, Settings
 from unstarve.report import Caveat, Estimate
 
 SCHEMA = "unstarve.tuning/1"
@@ -29,6 +29,14 @@ WORTH = 1.02
 
 AS_GOOD = 0.97
 """Fewer workers whose interval stays above this are as good."""
+
+WITHOUT_WORKERS: dict[str, Any] = {
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "timeout": 0,
+    "multiprocessing_context": None,
+}
+"""Arguments that a `DataLoader` takes with workers only, and their values without."""
 
 START_SHARE = 0.03
 """Keeping workers over epochs is advised from this share of an epoch on that goes into starting them."""
@@ -126,9 +134,7 @@ def judge(recording: Recording) -> Tuning | None:
     if final is not None and final.settings is not None and gain is not None and _is_better(own, final.settings, gain):
         best = final.settings
     promising = None if gain is not None else next((item for item in tried if _is_faster(item.gain)), None)
-    arguments = best.changes(own)
-    if not own.num_workers and best.num_workers:
-        arguments["persistent_workers"] = True  # or every epoch would begin with starting them
+    arguments = _arguments(loader, best)
     keeps, share = _should_keep_workers(recording, best)
     if keeps:
         arguments["persistent_workers"] = True
@@ -151,6 +157,18 @@ def judge(recording: Recording) -> Tuning | None:
         steps=recording.steps_total,
         seconds=round(recording.span_ns / 1e9, 1),
     )
+
+
+def _arguments(loader: Loader, best: Settings) -> dict[str, Any]:
+    """What to change in the call: the settings, and what must follow from there being workers or none."""
+    own = loader.settings
+    arguments = best.changes(own)
+    if best.num_workers and not own.num_workers:
+        arguments["persistent_workers"] = True  # or every epoch would begin with starting them
+    if own.num_workers and not best.num_workers:
+        known = {"prefetch_factor": own.prefetch_factor != 2, "persistent_workers": loader.persistent_workers}
+        arguments |= {name: WITHOUT_WORKERS[name] for name, is_given in known.items() if is_given}
+    return arguments
 
 
 def _rounds(recording: Recording, rung: str) -> int:
@@ -295,6 +313,8 @@ _MAKERS: tuple[Callable[[ast.Call], bool], ...] = (
 def _edited(text: str, call: ast.Call, arguments: Mapping[str, Any]) -> str:
     """The text with the call's keyword arguments changed, and new ones added behind the last argument."""
     present = {keyword.arg: keyword.value for keyword in call.keywords}
+    if arguments.get("num_workers") == 0:
+        arguments = {name: value for name, value in WITHOUT_WORKERS.items() if name in present} | dict(arguments)
     edits = [(_span(text, present[name]), repr(value)) for name, value in arguments.items() if name in present]
     added = "".join(f", {name}={value!r}" for name, value in arguments.items() if name not in present)
     last = max([*call.args, *present.values()], key=lambda node: (node.end_lineno, node.end_col_offset), default=None)

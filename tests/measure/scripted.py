@@ -31,6 +31,8 @@ class Pipeline:
     """What workers report of themselves."""
     bursts: float = 0.0
     """Share lost to data that comes in bursts, in any order, with a prefetch of 2."""
+    receiving_s: float = 0.0
+    """Seconds that receiving a batch from a worker takes of the loop's process."""
 
     def rate(self, settings: Settings) -> float:
         """Steps per second in the long run."""
@@ -38,7 +40,8 @@ class Pipeline:
         wanted = workers * loop.cpu_s / loop.fetch_s + loop.main_cores
         crowd = 1 + 0.03 * max(0.0, wanted - loop.cores)  # each process beyond the cores costs a little
         lost = self.stalls * 2 / settings.prefetch_factor if settings.in_order and workers > 1 else 0.0
-        return loop.rate(workers) / crowd * (1 - lost) * (1 - self.bursts * 2 / settings.prefetch_factor)
+        rate = loop.rate(workers) / crowd * (1 - lost) * (1 - self.bursts * 2 / settings.prefetch_factor)
+        return 1 / (1 / rate + self.receiving_s) if workers else rate
 
     def grid(self, most_workers: int) -> list[Settings]:
         """Everything that a full search would try."""

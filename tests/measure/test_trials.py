@@ -20,7 +20,7 @@ from unstarve.recording import Settings
 
 pytestmark = pytest.mark.live
 
-ONE, THREE = Settings(num_workers=1), Settings(num_workers=3)
+NOBODY, ONE, THREE = Settings(num_workers=0), Settings(num_workers=1), Settings(num_workers=3)
 
 
 class Signed(Dataset):
@@ -100,6 +100,27 @@ def test_batches_come_from_the_workers_on_trial_and_then_from_the_scripts_own(ow
     assert set(made[2:8]) == {3}
     assert set(made[8:]) == {own}
     assert len(made) >= 14
+
+
+def test_batches_can_come_from_no_workers_at_all() -> None:
+    """The loop's own process makes them then, while the script's workers rest, and leaves off when told."""
+    seen = []
+
+    def program(bench: Bench) -> Program:
+        before = children()
+        assert bench.use(NOBODY)
+        yield from some(bench, 6)
+        seen.append((bench.workers, children() - before))
+        assert bench.use(None)
+        yield from some(bench, 6)
+        bench.dismiss(NOBODY)
+        seen.append((bench.workers, children() - before))
+
+    loader = DataLoader(Signed(), batch_size=4, num_workers=2, prefetch_factor=4, persistent_workers=True, timeout=60)
+    made = list(makers(engine_with(program), loader))
+    assert seen == [(0, 0), (2, 0)]
+    assert set(made[2:8]) == {0}
+    assert set(made[8:]) == {2}
 
 
 def test_an_epoch_ends_where_it_would_whoever_makes_its_batches() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from scripted import Bench, Pipeline
@@ -24,6 +24,12 @@ PIPELINES = {
     "too many workers": Pipeline(Loop(step_s=0.02, fetch_s=0.06, cpu_s=0.06, cores=4), Settings(num_workers=16)),
     "slow rare batches": Pipeline(
         Loop(step_s=0.02, fetch_s=0.05, cpu_s=0.01, cores=4), Settings(num_workers=4), stalls=0.4
+    ),
+    "dear transport": Pipeline(
+        Loop(step_s=0.004, fetch_s=0.006, cpu_s=0.006, cores=4), Settings(num_workers=2), receiving_s=0.015
+    ),
+    "tiny samples": Pipeline(
+        Loop(step_s=0.0006, fetch_s=0.0002, cpu_s=0.0002, cores=4), Settings(num_workers=4), receiving_s=0.0006
     ),
 }
 
@@ -48,6 +54,54 @@ def test_the_search_finds_settings_close_to_the_best(name: str, seed: int) -> No
     grid = pipeline.grid(bench.most_workers)
     assert pipeline.rate(chosen) >= 0.95 * max(map(pipeline.rate, grid))
     assert len(bench.started) <= len(grid) / 4
+
+
+@dataclass(frozen=True)
+class OneByOne(Pipeline):
+    """A loop that loses a share of its time to order, however far ahead batches are ordered."""
+
+    lost: float = 0.0
+    """That share."""
+
+    def rate(self, settings: Settings) -> float:
+        return super().rate(settings) * (1 - self.lost if settings.in_order else 1.0)
+
+
+@pytest.mark.parametrize(("lost", "is_worth_it"), [(0.04, False), (0.085, True)])
+def test_order_is_given_up_for_what_it_must_gain_and_no_more(lost: float, is_worth_it: bool) -> None:
+    """What keeps the order is not also forgiven the little by which settings may differ and still be as good."""
+    pipeline = OneByOne(CPU_BOUND.loop, CPU_BOUND.own, lost=lost)
+    chosen = search(Bench(pipeline, noise=0.003))
+    assert chosen.in_order is not is_worth_it
+    assert pipeline.rate(chosen) >= 0.95 * max(map(pipeline.rate, pipeline.grid(16)))
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_search_stays_within_its_space(name: str) -> None:
+    """Nothing is tried that an exhaustive grid over the space would not have, which has each settings once."""
+    bench = Bench(PIPELINES[name])
+    search(bench)
+    grid = tuner.space(bench.settings, most_workers=bench.most_workers, can_reorder=True)
+    assert set(bench.started) <= set(grid)
+    assert len(grid) == len(set(grid))
+
+
+@pytest.mark.parametrize(("can_reorder", "count"), [(True, 1 + 2 + 3 * 4), (False, 1 + 4 * 2)])
+def test_the_space_leaves_out_what_means_nothing(can_reorder: bool, count: int) -> None:
+    """Without workers nothing is ordered ahead, a single worker has but one order, and torch may know no other."""
+    grid = tuner.space(Settings(num_workers=2), most_workers=4, can_reorder=can_reorder)
+    assert len(grid) == count
+    assert {settings.num_workers for settings in grid} == {0, 1, 2, 3, 4}
+    assert len({settings for settings in grid if settings.num_workers == 1}) == 2
+
+
+def test_no_workers_are_tried_behind_all_others() -> None:
+    """The data set may open its files in the loop's own process then, from which all workers are forked."""
+    bench = Bench(PIPELINES["dear transport"])
+    search(bench)
+    counts = [settings.num_workers for settings in bench.started]
+    assert 0 in counts
+    assert counts.index(0) == len(counts) - 1
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -38,6 +38,12 @@ SMALL_BYTES = 128 << 20
 """More than `HOST_BATCHES` are kept only as far as they take no more memory than this."""
 
 
+def most_workers(own: int, *, cores: float, batch_bytes: int) -> int:
+    """Worker processes that may be tried: cores and memory for the batches that they have ready are limited."""
+    room = environment.shared_memory_bytes() // (2 * AHEAD * max(1, batch_bytes))
+    return int(max(own, min(MOST_WORKERS, 4 * cores, room)))
+
+
 class LoopBench:
     """The bench of `experiment` in a live loop."""
 
@@ -137,7 +143,7 @@ class LoopBench:
 
     @property
     def most_workers(self) -> int:
-        """Worker processes that may be tried: cores and memory for the batches that they have ready are limited."""
+        """Worker processes that may be tried."""
         if not self.settings.num_workers and not self._can_start_workers():
             sentence = (
                 "Worker processes were not tried: without `if __name__ == '__main__':` each would run the script."
@@ -146,9 +152,8 @@ class LoopBench:
             return 0
         if self._session.facts.most_workers is not None:
             return max(self._session.facts.most_workers, self.settings.num_workers)
-        batch = max((values.size_bytes(batch) for batch in self._engine.host), default=1)
-        room = environment.shared_memory_bytes() // (2 * AHEAD * max(1, batch))
-        return int(max(self.settings.num_workers, min(MOST_WORKERS, 4 * self.cores, room)))
+        batch_bytes = max((values.size_bytes(batch) for batch in self._engine.host), default=1)
+        return most_workers(self.settings.num_workers, cores=self.cores, batch_bytes=batch_bytes)
 
     def _can_start_workers(self) -> bool:
         """Whether a script that has no workers would bear some: where they are not forked, each runs the script once more,

@@ -9,7 +9,7 @@ A. Talwalkar, "Non-stochastic best arm identification and hyperparameter optimiz
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 
 from unstarve import estimate, law
@@ -24,7 +24,7 @@ NARROW = 0.08
 """Width of the winner's interval, as a share of its gain, that is narrow enough."""
 
 ORDER = 1.07
-"""What delivery in any order must gain before it counts: the run can no longer be repeated exactly."""
+"""What delivery in any order must gain over what keeps the order: the run can no longer be repeated exactly."""
 
 CLOSE = 0.03
 """Settings within this of the best count as equally good; then the cheaper ones are preferred."""
@@ -33,6 +33,31 @@ CLOSE = 0.03
 def program(bench: Bench, options: Options) -> Program:
     """The whole search on one loader."""
     return _Tuner(bench, options).run()
+
+
+def space(own: Settings, *, most_workers: int, can_reorder: bool) -> list[Settings]:
+    """All numbers of workers, batches ahead and orders that a search may come to from the script's own settings."""
+    bases = [own, *(_with_workers(own, count) for count in range(most_workers + 1))]
+    found = dict.fromkeys(bases)
+    for base in bases:
+        single = _single_changes(base, can_reorder)
+        both = [replace(single[0], in_order=single[1].in_order)] if len(single) > 1 else []
+        found |= dict.fromkeys(single + both)
+    return list(found)
+
+
+def _with_workers(own: Settings, count: int) -> Settings:
+    return replace(own, num_workers=count, prefetch_factor=2)
+
+
+def _single_changes(base: Settings, can_reorder: bool) -> list[Settings]:
+    """Batches ordered further ahead, and the other order of delivery, where these mean anything."""
+    if not base.num_workers:
+        return []
+    found = [replace(base, prefetch_factor=4 if base.prefetch_factor < 4 else 2 * base.prefetch_factor)]
+    if can_reorder and base.num_workers > 1:
+        found.append(replace(base, in_order=not base.in_order))
+    return found
 
 
 class _Tuner:
@@ -111,16 +136,18 @@ class _Tuner:
     # Candidates ----------------------------------------------------------------------------------
 
     def _worker_counts(self) -> list[Settings]:
-        loop = law.of_blocks(self._lab.blocks, self._own.num_workers, self._bench.cores)
-        counts = law.worker_counts(loop, self._own.num_workers, most=self._bench.most_workers)
-        return [replace(self._own, num_workers=count, prefetch_factor=2) for count in counts]
+        """The most first: without workers the data set may open its files here, where those that follow are forked."""
+        own = self._own.num_workers
+        loop = law.of_blocks(self._lab.blocks, own, self._bench.cores)
+        rates = estimate.rates(self._lab.blocks)
+        rate = rates[NONE.id].value if NONE.id in rates else loop.rate(own)
+        counts = law.worker_counts(loop, own, rate=rate, most=self._bench.most_workers)
+        return [_with_workers(self._own, count) for count in reversed(counts)]
 
     def _changes(self, best: Settings) -> list[Settings]:
         if not best.num_workers:
             return []
-        found = [replace(best, prefetch_factor=4 if best.prefetch_factor < 4 else 2 * best.prefetch_factor)]
-        if self._bench.can_reorder and best.num_workers > 1:
-            found.append(replace(best, in_order=not best.in_order))
+        found = _single_changes(best, self._bench.can_reorder)
         if self._threads > 1:
             found.append(replace(best, worker_threads=1))
         if self._bench.can_pin:
@@ -132,7 +159,8 @@ class _Tuner:
         rates = self._rates()
         changed = base
         for settings in self._changes(base):
-            if base in rates and rates.get(settings, 0.0) >= rates[base] * (1 + CLOSE):
+            needed = ORDER if self._costs_order(settings) else 1 + CLOSE
+            if base in rates and rates.get(settings, 0.0) >= rates[base] * needed:
                 different = {
                     name: getattr(settings, name) for name in _CHANGED if getattr(settings, name) != getattr(base, name)
                 }
@@ -145,15 +173,22 @@ class _Tuner:
         for rung in self._lab.planned:
             gain = estimate.contrast(self._lab.blocks, rung.id, NONE.id) if rung.settings is not None else None
             if gain is not None and rung.settings is not None and rung.id != FINAL:
-                costs_order = self._own.in_order and not rung.settings.in_order
-                found[rung.settings] = gain.value / (ORDER if costs_order else 1.0)
+                found[rung.settings] = gain.value
         return found
 
     def _best(self, candidates: Sequence[Settings]) -> Settings:
-        """The fastest of the candidates, or a cheaper one that is as good."""
+        """The fastest of the candidates, or a cheaper one that is as good; any order only where it gains enough."""
         rates = {settings: rate for settings, rate in self._rates().items() if settings in candidates}
+        ordered = self._cheapest({s: rate for s, rate in rates.items() if not self._costs_order(s)})
+        return self._cheapest(rates) if max(rates.values()) >= ORDER * rates[ordered] else ordered
+
+    def _cheapest(self, rates: Mapping[Settings, float]) -> Settings:
+        """The cheapest of those that are about as fast as the fastest."""
         top = max(rates.values())
         return min((s for s, rate in rates.items() if rate >= top * (1 - CLOSE)), key=lambda s: _price(s, self._own))
+
+    def _costs_order(self, settings: Settings) -> bool:
+        return self._own.in_order and not settings.in_order
 
     def _faster_half(self, alive: Sequence[Settings]) -> list[Settings]:
         rates = self._rates()
@@ -186,4 +221,4 @@ def _order(settings: Settings) -> dict[str, object]:
     return order
 
 
-__all__ = ["program"]
+__all__ = ["program", "space"]
