@@ -14,7 +14,7 @@ from unstarve import estimate
 from unstarve.judge import judge
 from unstarve.judge.evidence import Evidence, gain_by_share
 from unstarve.payload import Change
-from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings
+from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings, Start
 from unstarve.report import Culprit, Estimate, Report
 
 STARVED = {"none": 80.0, "samples": 22.0, "host": 20.0}
@@ -474,12 +474,18 @@ def test_a_rung_with_settings_is_no_rung_of_the_ladder() -> None:
 VALID = Loader(number=1, name="DataLoader(Valid)", length=50, batch_size=8, num_workers=0, source="train.py:95")
 
 
+def after(first: Start, other: Start, span: int) -> Start:
+    """The other iterator as one that lasts so long after the first has ended."""
+    return dataclasses.replace(other, created_ns=first.ended_ns, ended_ns=first.ended_ns + span)
+
+
 def with_validation(wait_fraction: float, *, seconds: float = 10.0, workers: int = 0) -> Report:
     """A fed training loop whose epochs of 20 s end with a validation of so many seconds, partly spent on waiting."""
     span = int(seconds * 1000 * MS)
-    valid = dataclasses.replace(make_start(loader=1, batches=50), ended_ns=span, wait_ns=int(wait_fraction * span))
+    first = make_start(batches=1000)
+    valid = after(first, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=int(wait_fraction * span)), span)
     other = dataclasses.replace(VALID, num_workers=workers)
-    starts = (make_start(batches=1000), valid)
+    starts = (first, valid)
     return judge(make_recording(FED, starts=starts, loaders=(LOADER, other)))
 
 
@@ -599,11 +605,55 @@ def test_a_setting_that_was_tried_and_helped_goes_before_a_stage_that_gains_more
 def test_a_loop_that_its_cache_feeds_no_faster_is_judged_all_the_same() -> None:
     """Noise can put the ceiling below the baseline: what is computed from the headroom is then no gain, and no error."""
     span = 10_000 * MS
-    valid = dataclasses.replace(make_start(loader=1, batches=50), ended_ns=span, wait_ns=int(0.9 * span))
+    first = make_start(batches=1000)
+    valid = after(first, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=int(0.9 * span)), span)
     blocks = make_blocks({"none": 20.0, "host": 20.4}, body_ms=20, workers=(0,) * 8)
-    recording = make_recording(
-        {"none": 20.0, "host": 20.4}, starts=(make_start(batches=1000), valid), loaders=(LOADER, VALID)
-    )
+    recording = make_recording({"none": 20.0, "host": 20.4}, starts=(first, valid), loaders=(LOADER, VALID))
     report = judge(dataclasses.replace(recording, blocks=blocks))
     assert report.verdict.bound == "input"
     assert [culprit.kind for culprit in report.verdict.culprits] == ["workers"]
+
+
+def many_validations(*, is_inside: bool) -> Report:
+    """A fed loop of 1000 batches an epoch, stopped after 300, in which two validations of 3 s were seen."""
+    first = dataclasses.replace(make_start(batches=300), ended_ns=20_000 * MS)
+    begins = (5_000 * MS, 10_000 * MS) if is_inside else (21_000 * MS, 25_000 * MS)
+    valids = tuple(
+        dataclasses.replace(
+            make_start(loader=1, batches=50), created_ns=begin, ended_ns=begin + 3_000 * MS, wait_ns=2_700 * MS
+        )
+        for begin in begins
+    )
+    return judge(make_recording(FED, starts=(first, *valids), loaders=(LOADER, VALID)))
+
+
+def test_validations_every_so_many_steps_count_for_the_whole_epoch() -> None:
+    """Two in 300 of 1000 batches are seven an epoch; two between epochs are two."""
+    inside, between = many_validations(is_inside=True).time, many_validations(is_inside=False).time
+    assert inside.other_loaders == pytest.approx(20 / (20 + 20), rel=0.05)
+    assert between.other_loaders == pytest.approx(6 / (20 + 6), rel=0.05)
+
+
+def test_a_loader_that_is_drawn_from_beside_the_loop_takes_what_it_is_waited_for() -> None:
+    """The second loader of a zip is open as long as the first, and costs only its waits."""
+    first = make_start(batches=1000)
+    beside = dataclasses.replace(
+        make_start(loader=1, batches=1000), created_ns=1, ended_ns=first.ended_ns - 1, wait_ns=100 * MS, beside=1000
+    )
+    report = judge(make_recording(FED, starts=(first, beside), loaders=(LOADER, VALID)))
+    assert report.time.other_loaders < 0.02
+
+
+def test_an_epoch_without_an_end_says_nothing_of_starts() -> None:
+    """A long first wait of a stream that has no length may come once in days."""
+    stream = dataclasses.replace(LOADER, length=None, kind="iterable")
+    report = judge(make_recording(FED, starts=(make_start(first_ms=8000, batches=100),), loader=stream))
+    assert report.time.start == 0
+    assert report.verdict.bound != "start"
+
+
+def test_epochs_that_a_loop_leaves_early_are_as_long_as_it_lets_them() -> None:
+    """A hundred of ten thousand batches each time, with a dear start: the starts bind."""
+    long = dataclasses.replace(LOADER, length=10_000)
+    starts = tuple(make_start(first_ms=4000, batches=100) for _ in range(4))
+    assert judge(make_recording(FED, starts=starts, loader=long)).verdict.bound == "start"

@@ -116,16 +116,15 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     if start_gain > edge and start_gain > headroom.value and time.start > 0.08:
         return "start"
     is_near = headroom.value < 1 + NEAR_WAITING * evidence.threshold
-    if is_near and (_is_contention(evidence) or waiting_of(evidence) < evidence.threshold):
-        return "step"
-    if headroom.low > edge:
+    is_of_body = is_near and (_is_contention(evidence) or waiting_of(evidence) < evidence.threshold)
+    if headroom.low > edge and not is_of_body:
         return "input"
     other = waiting_loader(evidence, time)
     if other is not None and 1 / max(0.01, 1 - other[1]) > max(edge, headroom.value):
         return "input"
     if dropping_start(evidence) is not None:
         return "start"
-    if headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
+    if is_of_body or headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
         return "step"
     waits = evidence.wait_fraction("none")
     if waits > 3 * evidence.threshold and waits > 3 * evidence.wait_fraction(evidence.ceiling_id):

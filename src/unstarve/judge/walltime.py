@@ -49,7 +49,8 @@ def epoch_batches(evidence: Evidence) -> float:
     """Batches of an epoch: as the loader says, unless the loop was seen to leave it sooner, time and again; without a
     length as far as epochs were seen to end, and endless where none was."""
     ours = [item for item in evidence.recording.starts if item.loader == evidence.loader.number]
-    ended = [item.batches for item in ours[:-1]]
+    last = max((other.created_ns for other in _others(evidence)), default=-1)  # a validation, say, follows an epoch
+    ended = [item.batches for item in ours if item is not ours[-1] or item.ended_ns <= last]
     length = evidence.loader.length
     if length is None:
         return estimate.mean(ended) if ended else math.inf
