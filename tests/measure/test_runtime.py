@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from unstarve.measure import split
 from unstarve.measure.runtime import Observer, Server, resolve
 
 _numbers = itertools.count()
@@ -263,6 +264,9 @@ BLOCKS = [
     ["for k in items:", "t = apply(halve, t) * k"],
     ["for f in random.sample([halve, Scale(2), Scale(3)], 2):", "t = f(t)"],
     ["match n % 3:", "-case 0: m = h(1)", "-case _: n = h(2)"],
+    ["match n % 3:", "-case 0: return t, h(1)", "-case _: n = h(2)"],
+    ["for k in range(3):", "n = n + h(k)", "if n % 5 == 1: return t, {e}", "{s}"],
+    ["while True:", "{s}", "return halve(t), {e}"],
 ]
 
 
@@ -688,3 +692,92 @@ def test_loops_after_a_long_one_are_watched_again() -> None:
     assert observer.run(_twice, (2000,)) == _twice(2000)
     assert observer.run(_twice, (2000,)) == _twice(2000)
     assert observer._muted == -1
+
+
+# --- Units that do not come to their end ------------------------------------------------------------------------------
+
+
+class Retrying:
+    """A data set that leaves loops and matches by a return."""
+
+    def __init__(self) -> None:
+        self.tf = abs
+
+    def load(self, index: int) -> int:
+        if index < 2:
+            raise OSError(index)
+        return -index
+
+    def until_it_works(self, index: int) -> Any:
+        while True:
+            try:
+                return self.tf(self.load(index)), 0
+            except OSError:
+                index += 1
+
+    def three_times(self, index: int) -> Any:
+        for _ in range(3):
+            try:
+                return self.tf(self.load(index)), 0
+            except OSError:
+                index += 1
+
+    def by_kind(self, index: int) -> Any:
+        match index:
+            case 0:
+                return self.tf(self.load(2)), 0
+        return None
+
+    def nested(self, index: int) -> Any:
+        sample = self.until_it_works(index)
+        return sample
+
+    def numbers(self, count: int) -> Any:
+        number = 0
+        while True:
+            number += abs(1)
+            if number == count:
+                return number
+
+
+@pytest.mark.parametrize("name", ["until_it_works", "three_times", "by_kind"])
+def test_a_unit_that_a_return_leaves_is_charged(name: str) -> None:
+    """What a sample did last, before it was returned, took its time like everything else, and can be looked into."""
+    observer, function, data = Observer(opened=[(0,)]), getattr(Retrying, name), Retrying()
+    for _ in range(3):
+        assert observer.run(function, (data, 0)) == function(data, 0) == (2, 0)
+    assert len(observer.costs[0,].wall_ns) == 3
+    assert observer.costs[0,].is_loop == (name != "by_kind")
+    inner = {cost.callee for cost in observer.costs.values()} - {None}
+    assert inner == (set() if name == "by_kind" else {"self.load", "self.tf"})
+
+
+def test_returns_inside_functions_that_are_looked_into_are_charged() -> None:
+    """The loop of a method that is called counts below the call."""
+    observer, data = Observer(opened=[(0,)]), Retrying()
+    assert observer.run(Retrying.nested, (data, 0)) == (2, 0)
+    assert observer.costs[0, 0].is_loop
+    assert sum(observer.costs[0, 0].wall_ns) <= sum(observer.costs[0,].wall_ns)
+
+
+def test_a_long_loop_that_a_return_leaves_counts_whole() -> None:
+    """The iterations that were watched stand for all, as where the loop comes to its end."""
+
+    class Fixed(Observer):
+        def _unmute(self) -> None:
+            for address, figures in self._sample.items() if self._muted >= 0 else ():
+                figures[0] = 1000 if len(address) > 2 else figures[0]
+            super()._unmute()
+
+    observer = Fixed(opened=[(1,)])
+    assert observer.run(Retrying.numbers, (Retrying(), 600)) == 600
+    assert observer.costs[1, -1, 0].wall_ns == [6000]
+
+
+def test_nothing_is_served_after_units_that_may_return() -> None:
+    """Samples that come through such a unit are not those that most of the time goes into."""
+    for name in ("three_times", "by_kind"):
+        parts = split.split(getattr(Retrying, name))
+        for make in (split.resumed, split.stubbed):
+            with pytest.raises(split.Unsplittable, match="return inside"):
+                make(parts, (0,))

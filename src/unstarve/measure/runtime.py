@@ -269,6 +269,7 @@ class Observer:
         self._muted = -1
         try:
             result = self._prepared(parts, (), arguments)(*arguments, **keywords)
+            self._leave_function(0)
         finally:
             self._stack.clear()
         if record:
@@ -300,10 +301,26 @@ class Observer:
         return variant
 
     def _leave_function(self, outer: int) -> None:
+        self._unmute()
+        self._close(1)  # what a `return` left open
         del self._stack[self._base :]
-        if self._muted == self._base:
-            self._muted = -1
         self._base = outer
+
+    def _close(self, height: int) -> None:
+        """End what is still open above the function's first `height` items; no value is kept of it."""
+        if len(self._stack) <= self._base + height:
+            return
+        now, cpu = time.perf_counter_ns(), time.process_time_ns()
+        while len(self._stack) > self._base + height:
+            item, address = self._stack[-1], self._address()
+            if item.number != ANY_ITERATION:
+                is_unit = (len(self._stack) - self._base) % 2 == 0  # units and iterations, or choices, take turns
+                self._account(address, item, now, cpu)
+                if address not in self.costs:
+                    describe = self._describe_unit if is_unit else self._describe_item
+                    self.costs[address] = describe(address, item, [_UNKNOWN])
+            self._stack.pop()
+        self._overhead_ns += time.perf_counter_ns() - now
 
     def _address(self) -> Address:
         return tuple([item.number for item in self._stack if item.parts is None])
@@ -347,8 +364,7 @@ class Observer:
         if self._muted == self._base:
             if depth:
                 return
-            self._muted = -1
-            self._scale_up(self._stack[self._base + 1])
+            self._unmute()
         del self._stack[self._base + 2 + 2 * depth :]
         self._end(names, frame, self._describe_unit)
 
@@ -394,8 +410,11 @@ class Observer:
         self._push(began, number, _IN_LOOP, frame, counts=step is not None)
         self._stack[-1].item = step
 
-    def _scale_up(self, loop: _Open) -> None:
-        """Have the iterations that were watched stand for those that were not."""
+    def _unmute(self) -> None:
+        """Watch again after a long loop, whose iterations that were watched stand for those that were not."""
+        if self._muted != self._base:
+            return
+        self._muted, loop = -1, self._stack[self._base + 1]
         del self._stack[self._base + _IN_LOOP :]
         address = self._address()
         factor = (loop.count + 1) / LONG_LOOP
@@ -658,6 +677,9 @@ _VARIES = "which of several callables runs there differs between samples"
 
 LONG_LOOP = 100
 """Iterations of a loop of plain statements that are watched in one run of it; they stand for all."""
+
+_UNKNOWN = object()
+"""Stands for the result of a unit that did not come to its end."""
 
 _IN_LOOP = 2
 """Items of the stack that stand before an iteration: its function and its loop."""

@@ -1091,6 +1091,7 @@ class _Resumer:
     def _rest_of(self, node: Any) -> list[ast.stmt]:
         if isinstance(node, (ast.For, ast.While)) and len(self._address) > 1:
             return self._rest_of_loop(node)
+        _refuse_return(node)
         return [_redirect(node, "resume")] if self._descends else []
 
     def _rest_of_loop(self, node: Any) -> list[ast.stmt]:
@@ -1131,11 +1132,18 @@ def _tail_of_body(body: list[ast.stmt], number: int, *, descends: bool) -> list[
     for position, node in enumerate(body):
         rest = body[position + 1 :]
         if getattr(node, "_number", None) == number:
+            _refuse_return(node)
             return [*([_redirect(node, "resume")] if descends else []), *rest[len(_releases(rest)) :]]
         if isinstance(node, ast.If) and _contains(node, number):
             in_body = any(_contains(item, number) for item in node.body)
             return [*_tail_of_body(node.body if in_body else node.orelse, number, descends=descends), *rest]
     raise Unsplittable("a cut inside a nested block of a loop is not safe")
+
+
+def _refuse_return(node: ast.stmt) -> None:
+    """Refuse to go on after a unit in which samples may end: only those that come through would be served."""
+    if any(isinstance(item, ast.Return) for item in _walk_scope(node)):
+        raise Unsplittable("the function may return inside it")
 
 
 class _Stubber:
@@ -1180,6 +1188,7 @@ class _Stubber:
 
     def _replacement(self, node: ast.stmt) -> list[ast.stmt]:
         """What stands for the unit: the call it leads through, and then the locals from the runtime."""
+        _refuse_return(node)
         if not self._descends:
             return _load(node, self._names, keep=True)
         assigned = _stored_names([node])  # results of the call, which is made
