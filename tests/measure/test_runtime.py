@@ -253,6 +253,7 @@ BLOCKS = [
     ["try:", "n = self.fails({e})", "{s}", "except ValueError:", "n = h(5)"],
     ["try:", "{s}", "n = self.fails(n)", "except ValueError as error:", "m = h(5)", "else:", "m = h(6)"],
     ["try:", "{s}", "{s}", "finally:", "m = h(6)"],
+    ["try:", "n = self.fails({e})", "except ValueError:", "{s}", "{s}", "else:", "{s}", "finally:", "m = h(n)"],
     ["for k in range(3):", "n = n + h(k)", "if n % 5 == 1:", "-continue", "{s}"],
     ["for k in items:", "if k > 2:", "-break", "{s}"],
     ["while n > 5:", "n = n // 2 - h(1) % 2"],
@@ -781,3 +782,90 @@ def test_nothing_is_served_after_units_that_may_return() -> None:
         for make in (split.resumed, split.stubbed):
             with pytest.raises(split.Unsplittable, match="return inside"):
                 make(parts, (0,))
+
+
+class Cached:
+    """A data set that keeps what it has decoded."""
+
+    def __init__(self) -> None:
+        self.cache: dict[int, int] = {}
+        self.paths = [3, 4, 5]
+
+    def read(self, path: int) -> int:
+        return path
+
+    def sample(self, index: int) -> Any:
+        try:
+            x = self.cache[index]
+        except KeyError:
+            x = self.cache[index] = abs(self.read(self.paths[index]))
+        else:
+            x = abs(x)
+        finally:
+            y = abs(index)
+        return x, y
+
+    def checked(self, index: int) -> int:
+        x = self.refuse(index)
+        return x
+
+    def refuse(self, index: int) -> int:
+        int(index)
+        raise ValueError(index)
+
+    def guarded(self, index: int) -> int:
+        try:
+            x = self.checked(index)
+        except ValueError:
+            x = abs(index)
+        return x
+
+
+def test_what_handles_exceptions_is_charged() -> None:
+    """A handler that does the work, what follows if nothing was raised, and what is done in either case are units."""
+    observer, data = Observer(), Cached()
+    assert [observer.run(Cached.sample, (data, index)) for index in (0, 1, 0)] == [(3, 0), (4, 1), (3, 0)]
+    counts = [(cost.callee or cost.text, len(cost.wall_ns)) for _, cost in sorted(observer.costs.items())]
+    line = "x = self.cache[index] = abs(self.read(self.paths[index]))"
+    assert counts == [
+        ("x = self.cache[index]", 3), (line, 2), ("self.read", 2), ("abs", 2), ("abs", 1), ("abs", 3),
+    ]  # fmt: skip
+
+
+def test_a_unit_that_raises_is_charged_up_to_the_handler() -> None:
+    """Level by level, and without what the handler takes."""
+    observer, data = Observer(opened=[(0,), (0, 0)]), Cached()
+    for _ in range(2):
+        assert observer.run(Cached.guarded, (data, 7)) == 7
+    assert {address: len(cost.wall_ns) for address, cost in observer.costs.items()} == {
+        (0,): 2, (0, 0): 2, (0, 0, 0): 2, (0, 0, 1): 2, (1,): 2,
+    }  # fmt: skip
+    assert sum(observer.costs[0, 0, 0].wall_ns) <= sum(observer.costs[0, 0].wall_ns) <= sum(observer.costs[0,].wall_ns)
+
+
+def test_watching_goes_on_after_a_long_loop_that_raises() -> None:
+    """What follows in the handler is watched, and the loop counts."""
+
+    def searched(items: list[int]) -> int:
+        found = 0
+        try:
+            for item in items:
+                found = 10 // item
+        except ZeroDivisionError:
+            found = abs(-5)
+        return found
+
+    observer = Observer(opened=[(1,)])
+    assert observer.run(searched, ([1] * 300 + [0],)) == 5
+    assert observer.costs[1,].is_loop
+    assert {cost.text for cost in observer.costs.values()} >= {"found = 10 // item", "found = abs(-5)"}
+    assert len(observer.costs[1,].wall_ns) == 1
+
+
+def test_nothing_is_cut_inside_what_handles_exceptions() -> None:
+    """Whether it is reached at all depends on what comes before."""
+    parts = split.split(Cached.sample)
+    for unit in parts.units:
+        if unit.text not in ("x = self.cache[index]", "return x, y"):
+            with pytest.raises(split.Unsplittable, match="handler"):
+                split.stubbed(parts, (unit.number,))

@@ -329,14 +329,15 @@ class Observer:
 
     def enter(self, number: int, depth: int, frame: dict[str, Any]) -> None:
         """A unit starts; `frame` holds the function's locals, and `depth` is 1 inside a loop."""
-        if depth and self._muted == self._base:
-            return
-        began = time.perf_counter_ns()
-        self._push(began, number, 1 + 2 * depth, frame, counts=True)
+        if self._muted == self._base:
+            if depth:
+                return
+            self._unmute()
+        self._close(1 + 2 * depth)  # what an exception or a `continue` left open
+        self._push(time.perf_counter_ns(), number, frame, counts=True)
 
-    def _push(self, began: int, number: int, height: int, frame: dict[str, Any], *, counts: bool) -> None:
-        """Open a unit or iteration `height` items above the function's first."""
-        del self._stack[self._base + height :]  # what an exception or a `continue` left open
+    def _push(self, began: int, number: int, frame: dict[str, Any], *, counts: bool) -> None:
+        """Open a unit or iteration inside what is open."""
         item = _Open(number, locals=frame)
         self._stack.append(item)
         if self._wanted:
@@ -365,7 +366,7 @@ class Observer:
             if depth:
                 return
             self._unmute()
-        del self._stack[self._base + 2 + 2 * depth :]
+        self._close(2 + 2 * depth)
         self._end(names, frame, self._describe_unit)
 
     def _end(self, names: tuple[str, ...], frame: dict[str, Any], describe: Callable[..., Cost]) -> None:
@@ -397,9 +398,9 @@ class Observer:
         loop.count += 1
         if self._muted == self._base:
             return
+        self._close(_IN_LOOP)
         began = time.perf_counter_ns()
         if loop.count == LONG_LOOP and step_of(loop.item) is None and not self._wanted:
-            del self._stack[self._base + _IN_LOOP :]
             self._muted = self._base  # its clocks would cost far more than the loop does
             return
         if loop.count == 0:
@@ -407,7 +408,7 @@ class Observer:
             loop.before = {a: list(f) for a, f in self._sample.items() if a[: len(address)] == address}
         step = step_of(loop.item) if by_item else None
         number = ANY_ITERATION if step is None else self._position(loop, step)
-        self._push(began, number, _IN_LOOP, frame, counts=step is not None)
+        self._push(began, number, frame, counts=step is not None)
         self._stack[-1].item = step
 
     def _unmute(self) -> None:
@@ -415,7 +416,6 @@ class Observer:
         if self._muted != self._base:
             return
         self._muted, loop = -1, self._stack[self._base + 1]
-        del self._stack[self._base + _IN_LOOP :]
         address = self._address()
         factor = (loop.count + 1) / LONG_LOOP
         for inside, figures in self._sample.items():
@@ -425,7 +425,6 @@ class Observer:
 
     def _position(self, loop: _Open, step: Any) -> int:
         """The number of one of the loop's callables: its place, or that which it had when it was met first."""
-        del self._stack[self._base + _IN_LOOP :]
         address = self._address()
         known = self._steps.setdefault(address, [])
         if loop.count == 0:
@@ -445,7 +444,7 @@ class Observer:
         """An iteration of a loop has ended, which assigned `names`."""
         if self._muted == self._base:
             return
-        del self._stack[self._base + 1 + _IN_LOOP :]
+        self._close(1 + _IN_LOOP)
         if self._stack[-1].number == ANY_ITERATION:
             self._stack.pop()
         else:
@@ -462,7 +461,7 @@ class Observer:
             return self._call(began, callee, arguments, keywords)
         self._stack[-1].call = _Call(callee, None, True, arguments)
         number, step = chosen
-        self._push(began, number, len(self._stack) - self._base, self._stack[-1].locals, counts=True)
+        self._push(began, number, self._stack[-1].locals, counts=True)
         self._stack[-1].item = step
         result = self._call(time.perf_counter_ns(), callee, arguments, keywords)
         self._end((), {}, self._describe_item)

@@ -414,7 +414,7 @@ class _Normaliser:
             node.body = self._block(node.body)
             self._is_in_loop = outer
         elif isinstance(node, ast.Try):
-            node.body = self._block(node.body)
+            _map_blocks(node, self._block)
         elif isinstance(node, ast.Return) and node.value is not None:
             node.value = self._hoisted(node.value, before, keep_top=False)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) and node.value is not None:
@@ -718,11 +718,8 @@ def _number(definition: ast.FunctionDef) -> tuple[tuple[Unit, ...], dict[int, tu
 def _simple(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Simple statements and loops in the order of the source; blocks other than loops are looked into."""
     for statement in statements:
-        if isinstance(statement, ast.If):
-            yield from _simple(statement.body)
-            yield from _simple(statement.orelse)
-        elif isinstance(statement, (ast.With, ast.Try)):
-            yield from _simple(statement.body)
+        if isinstance(statement, (ast.If, ast.With, ast.Try)):
+            yield from (item for block in _blocks(statement) for item in _simple(block))
         elif not isinstance(statement, _NO_UNITS) and not _is_silent(statement):
             yield statement
 
@@ -858,9 +855,14 @@ def _live_through(node: ast.stmt, after: set[str], captured: set[str]) -> set[st
     if isinstance(node, ast.With):
         return after | _loaded_names(node.items) | _live_before(node.body, after, captured)
     if isinstance(node, ast.Try):  # an exception may leave the body anywhere, so that it sets nothing for certain
-        after = after | _loaded_names([*node.handlers, *node.orelse, *node.finalbody])
+        after = after | _loaded_before([*node.handlers, *node.orelse, *node.finalbody])
         return after | _live_before(node.body, after, captured)
-    return after | (_loaded_names([node]) - {name for name in _stored_names([node]) if _is_own_local(name)})
+    return after | _loaded_before([node])
+
+
+def _loaded_before(statements: Sequence[ast.AST]) -> set[str]:
+    """Names read in the statements, but for locals of our own, which they set before."""
+    return _loaded_names(statements) - {name for name in _stored_names(statements) if _is_own_local(name)}
 
 
 def _targets(node: ast.expr) -> Iterator[ast.expr]:
@@ -1066,7 +1068,7 @@ class _Resumer:
                 return [*self._rest_of(node), *rest[len(_releases(rest)) :]]
             if _contains(node, self._address[0]):
                 return [*self._inside(node), *rest]
-        raise Unsplittable(f"unit {self._address[0]} was not found")
+        raise Unsplittable("a cut in a handler, `else` or `finally` is not safe")
 
     def _inside(self, node: Any) -> list[ast.stmt]:
         if isinstance(node, ast.If):
@@ -1228,7 +1230,8 @@ class _Switcher:
         self._number(definition.body, None, 0)
         self.statements = tuple(self._statements)
 
-    def _number(self, statements: Sequence[Any], loop: Any, depth: int) -> None:
+    def _number(self, statements: Sequence[Any], loop: Any, depth: int, *, is_guard: bool = False) -> None:
+        """Number statements; those of handlers and the like (`is_guard`) are timed and never skipped."""
         for node in statements:
             if isinstance(node, (ast.For, ast.While)) and _has_yield(node):
                 if depth == _DEEPEST_LOOP:
@@ -1239,19 +1242,20 @@ class _Switcher:
                 self._add(node, node)
                 self._number(node.body, node, depth + 1)
             elif isinstance(node, (ast.If, ast.With, ast.Try)):
-                self._number(node.body, loop, depth)
-                self._number(node.orelse if isinstance(node, ast.If) else [], loop, depth)
+                for block in _blocks(node):
+                    is_other = isinstance(node, ast.Try) and block is not node.body
+                    self._number(block, loop, depth, is_guard=is_guard or is_other)
             elif isinstance(node, _SIMPLE) and not _is_silent(node) and not _is_yield(node):
-                self._add(node, loop)
+                self._add(node, loop, is_guard=is_guard)
 
-    def _add(self, node: Any, loop: Any) -> None:
+    def _add(self, node: Any, loop: Any, *, is_guard: bool = False) -> None:
         number = len(self._statements)
         unit = _unit(node, number)
         turn = _turn_names(loop, self._captured) if loop is not None else set()
         outputs = _written_names(node.target if node is loop and isinstance(node, ast.For) else node) & turn
         read = _loaded_names([node.iter if isinstance(node, ast.For) else node] if node is loop else [node])
         local = {name for name in read if name in self._local or _is_temporary(name)}
-        can_skip = loop is not None and _is_switchable(loop) and _only_writes(node, loop, turn)
+        can_skip = loop is not None and not is_guard and _is_switchable(loop) and _only_writes(node, loop, turn)
         self._statements.append(
             Statement(
                 unit=unit,
@@ -1506,10 +1510,18 @@ def _skippable_until(statements: Sequence[Any], last: Any, turn: set[str]) -> se
 
 
 def _map_blocks(node: Any, change: Callable[[list[ast.stmt]], list[ast.stmt]]) -> None:
-    if isinstance(node, (ast.If, ast.With, ast.Try)):
-        node.body = change(node.body) or [ast.copy_location(ast.Pass(), node)]
-    if isinstance(node, ast.If) and node.orelse:
-        node.orelse = change(node.orelse)
+    """Change the statement's blocks in place, unless it is a loop."""
+    for block in _blocks(node):
+        block[:] = change(list(block)) or [ast.copy_location(ast.Pass(), node)]
+
+
+def _blocks(node: Any) -> list[list[Any]]:
+    """The blocks of a statement that is no loop, in the order of the source."""
+    if not isinstance(node, (ast.If, ast.With, ast.Try)):
+        return []
+    handlers = [handler.body for handler in getattr(node, "handlers", [])]
+    blocks = [node.body, *handlers, getattr(node, "orelse", []), getattr(node, "finalbody", [])]
+    return [block for block in blocks if block]
 
 
 def _with_body(node: Any, body: list[ast.stmt]) -> Any:
