@@ -317,7 +317,12 @@ def bodies(draw: Any) -> str:
             )
     ending = draw(
         st.sampled_from(
-            ["t, {e}, d, a, items, picture, m", "{{'t': self.tf(t), 'n': {e}, 'd': d}}", "halve(t), a, n, m, d"]
+            [
+                "t, {e}, d, a, items, picture, m",
+                "{{'t': self.tf(t), 'n': {e}, 'd': d}}",
+                "halve(t), a, n, m, d",
+                "(t - m) / 2, d['label'] == n, self.size",
+            ]
         )
     )
     while "{e}" in ending:
@@ -505,6 +510,7 @@ def test_variants_do_what_the_function_does(body: str, index: int) -> None:
         "for f in self.choices:\n            f = functools.partial(apply, f)\n            t = f(t)\n        n = down(n)",
         "t = apply(self.choices[n % 2], t)\n        n = h(n) if n > 1 else down(2)",
         "for k, f in enumerate(self.tf.transforms[1:]):\n            t = apply(f, t) + k",
+        "return (t - m) / 2, self.size, (n < m) + h(2) * -n",
         "raise KeyError(h(n))",
     ],
 )

@@ -209,6 +209,27 @@ def test_temporaries_die_with_their_use() -> None:
 
 
 @pytest.mark.parametrize(
+    ("returned", "callees"),
+    [
+        ("(x - self.mean) / self.std, i", [None]),
+        ("x > 0", [None]),
+        ("{'x': ~x}", [None]),
+        ("self.picture, i", [None]),
+        ("abs(x), x / 2", ["abs", None]),
+        ("abs(x) / 2", ["abs", None]),
+        ("abs(x), self.label", ["abs"]),
+        ("x, -1", []),
+        ("x, lambda: x + 1", []),
+        ("x", []),
+    ],
+)
+def test_what_a_return_computes_is_a_unit(returned: str, callees: list[str | None]) -> None:
+    """Arithmetic without a call takes time like a call, and so may a property; names and constants take none."""
+    units = split.split(defined(f"def f(self, x, i):\n    return {returned}\n")).units
+    assert [unit.callee for unit in units] == [*callees, None]
+
+
+@pytest.mark.parametrize(
     "expression",
     [
         "o.get(t(1))(t(2), *t([3]), k=t(4), **t({'z': 5}))",

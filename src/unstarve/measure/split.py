@@ -417,6 +417,8 @@ class _Normaliser:
             _map_blocks(node, self._block)
         elif isinstance(node, ast.Return) and node.value is not None:
             node.value = self._hoisted(node.value, before, keep_top=False)
+            if _computes(node.value, has_units=bool(before)):
+                node.value = self._temporary(node.value, before)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) and node.value is not None:
             node.value = self._hoisted(node.value, before, keep_top=True)
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._local:
@@ -643,6 +645,17 @@ def _has_work(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and not isinstance(node.slice, ast.Constant):
         return True
     return any(_has_work(child) for child in ast.iter_child_nodes(node))
+
+
+def _computes(node: ast.expr, *, has_units: bool) -> bool:
+    """Whether what is left of a returned value may cost something: arithmetic, or a property that is all there is."""
+    kinds = (ast.BinOp, ast.Compare, *(() if has_units else (ast.Attribute,)))
+    return any(isinstance(item, kinds) or _is_operation(item) for item in _walk_scope(node))
+
+
+def _is_operation(node: ast.AST) -> bool:
+    """Whether it is an operation on one value, and no negative number."""
+    return isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant)
 
 
 def _is_cheap(call: ast.Call) -> bool:
