@@ -8,6 +8,7 @@ import itertools
 import linecache
 import operator
 import random
+import sys
 import traceback
 import types
 from typing import Any
@@ -601,6 +602,25 @@ def test_keywords_of_any_name_pass() -> None:
     """A user's keyword may have the name of one of ours."""
     body = "n = dict(callee=h(1), self=h(2), arguments=h(3))\n        return n['callee'], n['self'], t"
     check(f"        {body}\n", 1)
+
+
+class Table:
+    """Finds variables where it is called from, as data frames do."""
+
+    def query(self, name: str) -> Any:
+        return sys._getframe(1).f_locals[name]
+
+    def sample(self, index: int) -> Any:
+        row = self.query("index")
+        names = globals()
+        return row, names["Table"]
+
+
+def test_what_looks_at_its_caller_finds_the_user() -> None:
+    """Queries over a table see the locals of the function that they stand in, and its module is what it was."""
+    observer = Observer(opened=[(0,), (1,)])
+    assert observer.run(Table.sample, (Table(), 7)) == (7, Table)
+    assert [cost.callee for _, cost in sorted(observer.costs.items())][:2] == ["self.query", "globals"]
 
 
 def test_costs_are_those_of_the_parts() -> None:

@@ -236,6 +236,22 @@ class Data:
     assert len(fill.pools[address_of(first, "sum(record)")]) == 6
 
 
+def test_what_looks_at_its_caller_finds_the_generator() -> None:
+    """A query in a loop that yields sees its locals, watched or not."""
+    source = """
+import sys
+class Data:
+    def query(self, name):
+        return sys._getframe(1).f_locals[name]
+    def __iter__(self):
+        for number in range(1000):
+            row = self.query("number")
+            yield row, globals()["Data"] is type(self)
+"""
+    stream = streamed(data_of(source))
+    assert watched(stream, StreamObserver(), 3) == [(0, True), (1, True), (2, True)]
+
+
 def test_a_step_is_entered_where_the_watch_is_sent() -> None:
     """The call that a step makes is looked into, and the line that sleeps is found below it."""
     stream, first = streamed(data_of(CHAIN)), StreamObserver()

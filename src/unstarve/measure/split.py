@@ -59,6 +59,9 @@ _CHEAP = frozenset(("isinstance", "issubclass", "len", "type", "hasattr", "calla
 _FRAME_READERS = frozenset(("locals", "eval", "exec", "_getframe", "currentframe"))
 """Functions through which code sees or changes its own frame."""
 
+_CALLER_READERS = _FRAME_READERS | {"super", "globals", "vars", "dir", "query", "evaluate", "getframe", "stack", "warn"}
+"""Functions that look at the frame which calls them, by name: pandas' and numexpr's find the user's variables there."""
+
 _FUTURES = functools.reduce(
     int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
@@ -1633,8 +1636,8 @@ def _redirect(node: Any, method: str) -> Any:
         if method != "call":
             raise Unsplittable("the statement is not a single call")
         return node
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "super":
-        return node  # it finds its class through the frame that calls it
+    if isinstance(call, ast.Call) and _last_name(call.func) in _CALLER_READERS:
+        return node
     if method == "resume":
         new = _runtime_call(call, "resume", [])
     elif isinstance(call, ast.Subscript):
