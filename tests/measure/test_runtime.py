@@ -895,3 +895,56 @@ def test_nothing_is_cut_inside_what_handles_exceptions() -> None:
         if unit.text not in ("x = self.cache[index]", "return x, y"):
             with pytest.raises(split.Unsplittable, match="handler"):
                 split.stubbed(parts, (unit.number,))
+
+
+# --- Exceptions that are caught behind a cut --------------------------------------------------------------------------
+
+
+class Skipping:
+    """A data set that takes the next sample where anything goes wrong."""
+
+    def __init__(self) -> None:
+        self.is_broken = False
+
+    def load(self, index: int) -> list[int]:
+        if index == 1:
+            raise OSError("corrupt")
+        return [index]
+
+    def tf(self, x: list[int]) -> list[int]:
+        if self.is_broken:
+            self.is_broken = False
+            raise TypeError("not what it expects")
+        return [*x, *x]
+
+    def sample(self, index: int) -> Any:
+        try:
+            x = self.load(index)
+            y = self.tf(x)
+        except Exception:
+            y = self.sample(index + 1)
+        return y
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_failure_that_the_user_catches_is_one_all_the_same(resume: bool) -> None:
+    """The handler makes another sample whole, which would pass for what the rest takes."""
+    data, filler = Skipping(), Observer((), [(0,)], 1)
+    for _ in range(2):
+        filler.run(Skipping.sample, (data, 5))
+    server = Server(filler.pools[0,], filler.chains[0,], resume=resume)
+    assert server.run((data, 5)) == [5, 5]
+    data.is_broken = True
+    with pytest.raises(split.Unsplittable, match="caught"):
+        server.run((data, 5))
+    assert server.run((data, 5)) == [5, 5]
+
+
+def test_what_fails_before_the_stage_is_no_failure_of_the_knock_out() -> None:
+    """A corrupt file is skipped as without us."""
+    data, filler = Skipping(), Observer((), [(1,)], 1)
+    for _ in range(2):
+        filler.run(Skipping.sample, (data, 5))
+    server = Server(filler.pools[1,], filler.chains[1,], resume=False)
+    assert server.run((data, 1)) == [2, 2]
+    assert server.run((data, 3)) == [5, 5]

@@ -865,12 +865,25 @@ class Server:
         self._is_resume = resume
         self._level = 0
         self._frames: list[dict[str, Any]] = []
+        self._has_served = self._has_failed = False
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
-        """The outermost function's result, from the cut on or with the stage stubbed."""
+        """The outermost function's result, from the cut on or with the stage stubbed.
+
+        Raises:
+            Unsplittable: an exception behind the cut was caught; what the user does then is more than the rest.
+        """
         self._level = 0
+        self._has_served, self._has_failed = self._is_resume, False
         self._frames = self.pool.serve() if self._is_resume else []
-        return self._variants[0](*arguments)
+        result = self._variants[0](*arguments)
+        if self._has_failed:
+            raise Unsplittable("an exception was raised and caught behind it")
+        return result
+
+    def caught(self) -> None:
+        """The user's code handles whatever was raised."""
+        self._has_failed |= self._has_served
 
     def load(self, names: tuple[str, ...], present: dict[str, Any] | None = None) -> list[Any]:
         """Values of these locals of the current function: the snapshot's, or the `present` ones that may stay."""
@@ -883,6 +896,7 @@ class Server:
     def _replaced(self, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
         is_innermost = self._level == len(self._chain) - 1
         if is_innermost:
+            self._has_served = True
             self._frames = self.pool.serve(self._replacements)
         if not self._frames:  # this sample did not come through the stage
             return [present.get(name, UNSET) for name in names]

@@ -1054,7 +1054,7 @@ class _Resumer:
         node, body = self._rest()
         self._parts.known.pop(("rest", self._address))
         node.body = [*_load(node, names), *body] or [ast.copy_location(ast.Pass(), node)]
-        return node
+        return _telling_what_is_caught(node)
 
     def live(self) -> tuple[str, ...]:
         node, body = self._rest()
@@ -1164,6 +1164,20 @@ def _refuse_return(node: ast.stmt) -> None:
         raise Unsplittable("the function may return inside it")
 
 
+def _telling_what_is_caught(definition: ast.FunctionDef) -> ast.FunctionDef:
+    """The definition with `_unstarve.caught()` where it handles whatever is raised, our doing included."""
+    for item in list(_walk_function(definition)):
+        if isinstance(item, ast.ExceptHandler) and _catches_all(item.type):
+            call = ast.Expr(_runtime_call(item, "caught", []))
+            item.body.insert(0, ast.fix_missing_locations(ast.copy_location(call, item)))
+    return definition
+
+
+def _catches_all(kind: ast.expr | None) -> bool:
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(item is None or _last_name(item) in ("Exception", "BaseException") for item in kinds)
+
+
 class _Stubber:
     """Builds the `stubbed` variant."""
 
@@ -1175,7 +1189,7 @@ class _Stubber:
     def definition(self) -> ast.FunctionDef:
         node = copy.deepcopy(self._parts.node)
         node.body = self._block(node.body)
-        return node
+        return _telling_what_is_caught(node)
 
     def _block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         return [new for statement in statements for new in self._statement(statement)]
