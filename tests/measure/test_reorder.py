@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -183,6 +184,63 @@ def test_samples_on_the_way_are_those_without_a_search() -> None:
     assert all(torch.equal(left[0], right[0]) for left, right in zip(*made, strict=True))
     assert after[0] == after[1]
     assert data.transform.steps == steps
+
+
+class Doubling(torch.nn.Module):
+    """A transform that is a module."""
+
+    def forward(self, image: Any) -> Any:
+        return image * 2
+
+
+class Sorting:
+    """Runs its steps as their kinds want it, as a library's `Compose` does, and marks each."""
+
+    def __init__(self, steps: Any) -> None:
+        self.steps = steps
+        self.kinds: list[str] = []
+
+    def __call__(self, image: Any) -> Any:
+        for step in self.steps:
+            is_module, is_crop = isinstance(step, torch.nn.Module), isinstance(step, Crop)
+            self.kinds.append(f"{is_module} {is_crop} {callable(step)} {step.__class__.__name__}")
+            image = step.forward(image) if is_module else step(image)
+            if not isinstance(step, types.FunctionType):
+                step.has_run = True
+        return image
+
+
+@pytest.mark.parametrize("make", [list, tuple])
+def test_transforms_that_are_followed_pass_for_what_they_are(make: Any) -> None:
+    """A container that asks for their kinds takes the same branches, and what it sets on them stays set."""
+    data, kinds = Frames(), []
+    steps = [Brighten(), Doubling(), copy, Crop()]
+    data.transform = Sorting(make(steps))
+    for is_searching in (False, True):
+        data.transform.kinds.clear()
+        search = Search(data)
+        search.follow(lambda: [data[number] for number in range(8)]) if is_searching else data[0]
+        kinds.append(data.transform.kinds[:4])
+    assert kinds[0] == kinds[1]
+    assert search.has_enough
+    assert len(search.orders().found) == 1
+    assert all(step.has_run for step in steps if step is not copy)
+
+
+def copy(image: Any) -> Any:
+    return image + 0
+
+
+def test_modules_in_sequence_are_followed() -> None:
+    """A `Sequential` calls what stands for its modules like them."""
+    data = Frames()
+    data.transform = torch.nn.Sequential(Doubling(), Doubling())
+    before = [data[number][0] for number in range(8)]
+    search = Search(data)
+    made = search.follow(lambda: [data[number][0] for number in range(8)])
+    assert all(torch.equal(left, right) for left, right in zip(before, made, strict=True))
+    assert search.has_enough
+    assert [type(step) for step in data.transform] == [Doubling, Doubling]
 
 
 def test_chains_of_dictionaries_and_of_several_values_are_followed() -> None:

@@ -8,6 +8,7 @@ import itertools
 import linecache
 import operator
 import random
+import sys
 import traceback
 import types
 from typing import Any
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from unstarve.measure import split
 from unstarve.measure.runtime import Observer, Server, resolve
 
 _numbers = itertools.count()
@@ -252,6 +254,7 @@ BLOCKS = [
     ["try:", "n = self.fails({e})", "{s}", "except ValueError:", "n = h(5)"],
     ["try:", "{s}", "n = self.fails(n)", "except ValueError as error:", "m = h(5)", "else:", "m = h(6)"],
     ["try:", "{s}", "{s}", "finally:", "m = h(6)"],
+    ["try:", "n = self.fails({e})", "except ValueError:", "{s}", "{s}", "else:", "{s}", "finally:", "m = h(n)"],
     ["for k in range(3):", "n = n + h(k)", "if n % 5 == 1:", "-continue", "{s}"],
     ["for k in items:", "if k > 2:", "-break", "{s}"],
     ["while n > 5:", "n = n // 2 - h(1) % 2"],
@@ -263,6 +266,9 @@ BLOCKS = [
     ["for k in items:", "t = apply(halve, t) * k"],
     ["for f in random.sample([halve, Scale(2), Scale(3)], 2):", "t = f(t)"],
     ["match n % 3:", "-case 0: m = h(1)", "-case _: n = h(2)"],
+    ["match n % 3:", "-case 0: return t, h(1)", "-case _: n = h(2)"],
+    ["for k in range(3):", "n = n + h(k)", "if n % 5 == 1: return t, {e}", "{s}"],
+    ["while True:", "{s}", "return halve(t), {e}"],
 ]
 
 
@@ -312,7 +318,12 @@ def bodies(draw: Any) -> str:
             )
     ending = draw(
         st.sampled_from(
-            ["t, {e}, d, a, items, picture, m", "{{'t': self.tf(t), 'n': {e}, 'd': d}}", "halve(t), a, n, m, d"]
+            [
+                "t, {e}, d, a, items, picture, m",
+                "{{'t': self.tf(t), 'n': {e}, 'd': d}}",
+                "halve(t), a, n, m, d",
+                "(t - m) / 2, d['label'] == n, self.size",
+            ]
         )
     )
     while "{e}" in ending:
@@ -500,6 +511,7 @@ def test_variants_do_what_the_function_does(body: str, index: int) -> None:
         "for f in self.choices:\n            f = functools.partial(apply, f)\n            t = f(t)\n        n = down(n)",
         "t = apply(self.choices[n % 2], t)\n        n = h(n) if n > 1 else down(2)",
         "for k, f in enumerate(self.tf.transforms[1:]):\n            t = apply(f, t) + k",
+        "return (t - m) / 2, self.size, (n < m) + h(2) * -n",
         "raise KeyError(h(n))",
     ],
 )
@@ -651,6 +663,25 @@ def test_keywords_of_any_name_pass() -> None:
     check(f"        {body}\n", 1)
 
 
+class Table:
+    """Finds variables where it is called from, as data frames do."""
+
+    def query(self, name: str) -> Any:
+        return sys._getframe(1).f_locals[name]
+
+    def sample(self, index: int) -> Any:
+        row = self.query("index")
+        names = globals()
+        return row, names["Table"]
+
+
+def test_what_looks_at_its_caller_finds_the_user() -> None:
+    """Queries over a table see the locals of the function that they stand in, and its module is what it was."""
+    observer = Observer(opened=[(0,), (1,)])
+    assert observer.run(Table.sample, (Table(), 7)) == (7, Table)
+    assert [cost.callee for _, cost in sorted(observer.costs.items())][:2] == ["self.query", "globals"]
+
+
 def test_costs_are_those_of_the_parts() -> None:
     """Each unit that ran has one figure for each sample, and the parts of a unit take no longer than it."""
     module = module_of(PRELUDE + "        t = self.tf(t)\n        return t\n")
@@ -774,3 +805,232 @@ def test_loops_after_a_long_one_are_watched_again() -> None:
     assert observer.run(_twice, (2000,)) == _twice(2000)
     assert observer.run(_twice, (2000,)) == _twice(2000)
     assert observer._muted == -1
+
+
+# --- Units that do not come to their end ------------------------------------------------------------------------------
+
+
+class Retrying:
+    """A data set that leaves loops and matches by a return."""
+
+    def __init__(self) -> None:
+        self.tf = abs
+
+    def load(self, index: int) -> int:
+        if index < 2:
+            raise OSError(index)
+        return -index
+
+    def until_it_works(self, index: int) -> Any:
+        while True:
+            try:
+                return self.tf(self.load(index)), 0
+            except OSError:
+                index += 1
+
+    def three_times(self, index: int) -> Any:
+        for _ in range(3):
+            try:
+                return self.tf(self.load(index)), 0
+            except OSError:
+                index += 1
+
+    def by_kind(self, index: int) -> Any:
+        match index:
+            case 0:
+                return self.tf(self.load(2)), 0
+        return None
+
+    def nested(self, index: int) -> Any:
+        sample = self.until_it_works(index)
+        return sample
+
+    def numbers(self, count: int) -> Any:
+        number = 0
+        while True:
+            number += abs(1)
+            if number == count:
+                return number
+
+
+@pytest.mark.parametrize("name", ["until_it_works", "three_times", "by_kind"])
+def test_a_unit_that_a_return_leaves_is_charged(name: str) -> None:
+    """What a sample did last, before it was returned, took its time like everything else, and can be looked into."""
+    observer, function, data = Observer(opened=[(0,)]), getattr(Retrying, name), Retrying()
+    for _ in range(3):
+        assert observer.run(function, (data, 0)) == function(data, 0) == (2, 0)
+    assert len(observer.costs[0,].wall_ns) == 3
+    assert observer.costs[0,].is_loop == (name != "by_kind")
+    inner = {cost.callee for cost in observer.costs.values()} - {None}
+    assert inner == (set() if name == "by_kind" else {"self.load", "self.tf"})
+
+
+def test_returns_inside_functions_that_are_looked_into_are_charged() -> None:
+    """The loop of a method that is called counts below the call."""
+    observer, data = Observer(opened=[(0,)]), Retrying()
+    assert observer.run(Retrying.nested, (data, 0)) == (2, 0)
+    assert observer.costs[0, 0].is_loop
+    assert sum(observer.costs[0, 0].wall_ns) <= sum(observer.costs[0,].wall_ns)
+
+
+def test_a_long_loop_that_a_return_leaves_counts_whole() -> None:
+    """The iterations that were watched stand for all, as where the loop comes to its end."""
+
+    class Fixed(Observer):
+        def _unmute(self) -> None:
+            for address, figures in self._sample.items() if self._muted >= 0 else ():
+                figures[0] = 1000 if len(address) > 2 else figures[0]
+            super()._unmute()
+
+    observer = Fixed(opened=[(1,)])
+    assert observer.run(Retrying.numbers, (Retrying(), 600)) == 600
+    assert observer.costs[1, -1, 0].wall_ns == [6000]
+
+
+def test_nothing_is_served_after_units_that_may_return() -> None:
+    """Samples that come through such a unit are not those that most of the time goes into."""
+    for name in ("three_times", "by_kind"):
+        parts = split.split(getattr(Retrying, name))
+        for make in (split.resumed, split.stubbed):
+            with pytest.raises(split.Unsplittable, match="return inside"):
+                make(parts, (0,))
+
+
+class Cached:
+    """A data set that keeps what it has decoded."""
+
+    def __init__(self) -> None:
+        self.cache: dict[int, int] = {}
+        self.paths = [3, 4, 5]
+
+    def read(self, path: int) -> int:
+        return path
+
+    def sample(self, index: int) -> Any:
+        try:
+            x = self.cache[index]
+        except KeyError:
+            x = self.cache[index] = abs(self.read(self.paths[index]))
+        else:
+            x = abs(x)
+        finally:
+            y = abs(index)
+        return x, y
+
+    def checked(self, index: int) -> int:
+        x = self.refuse(index)
+        return x
+
+    def refuse(self, index: int) -> int:
+        int(index)
+        raise ValueError(index)
+
+    def guarded(self, index: int) -> int:
+        try:
+            x = self.checked(index)
+        except ValueError:
+            x = abs(index)
+        return x
+
+
+def test_what_handles_exceptions_is_charged() -> None:
+    """A handler that does the work, what follows if nothing was raised, and what is done in either case are units."""
+    observer, data = Observer(), Cached()
+    assert [observer.run(Cached.sample, (data, index)) for index in (0, 1, 0)] == [(3, 0), (4, 1), (3, 0)]
+    counts = [(cost.callee or cost.text, len(cost.wall_ns)) for _, cost in sorted(observer.costs.items())]
+    line = "x = self.cache[index] = abs(self.read(self.paths[index]))"
+    assert counts == [
+        ("x = self.cache[index]", 3), (line, 2), ("self.read", 2), ("abs", 2), ("abs", 1), ("abs", 3),
+    ]  # fmt: skip
+
+
+def test_a_unit_that_raises_is_charged_up_to_the_handler() -> None:
+    """Level by level, and without what the handler takes."""
+    observer, data = Observer(opened=[(0,), (0, 0)]), Cached()
+    for _ in range(2):
+        assert observer.run(Cached.guarded, (data, 7)) == 7
+    assert {address: len(cost.wall_ns) for address, cost in observer.costs.items()} == {
+        (0,): 2, (0, 0): 2, (0, 0, 0): 2, (0, 0, 1): 2, (1,): 2,
+    }  # fmt: skip
+    assert sum(observer.costs[0, 0, 0].wall_ns) <= sum(observer.costs[0, 0].wall_ns) <= sum(observer.costs[0,].wall_ns)
+
+
+def test_watching_goes_on_after_a_long_loop_that_raises() -> None:
+    """What follows in the handler is watched, and the loop counts."""
+
+    def searched(items: list[int]) -> int:
+        found = 0
+        try:
+            for item in items:
+                found = 10 // item
+        except ZeroDivisionError:
+            found = abs(-5)
+        return found
+
+    observer = Observer(opened=[(1,)])
+    assert observer.run(searched, ([1] * 300 + [0],)) == 5
+    assert observer.costs[1,].is_loop
+    assert {cost.text for cost in observer.costs.values()} >= {"found = 10 // item", "found = abs(-5)"}
+    assert len(observer.costs[1,].wall_ns) == 1
+
+
+def test_nothing_is_cut_inside_what_handles_exceptions() -> None:
+    """Whether it is reached at all depends on what comes before."""
+    parts = split.split(Cached.sample)
+    for unit in parts.units:
+        if unit.text not in ("x = self.cache[index]", "return x, y"):
+            with pytest.raises(split.Unsplittable, match="handler"):
+                split.stubbed(parts, (unit.number,))
+
+
+# --- Exceptions that are caught behind a cut --------------------------------------------------------------------------
+
+
+class Skipping:
+    """A data set that takes the next sample where anything goes wrong."""
+
+    def __init__(self) -> None:
+        self.is_broken = False
+
+    def load(self, index: int) -> list[int]:
+        if index == 1:
+            raise OSError("corrupt")
+        return [index]
+
+    def tf(self, x: list[int]) -> list[int]:
+        if self.is_broken:
+            self.is_broken = False
+            raise TypeError("not what it expects")
+        return [*x, *x]
+
+    def sample(self, index: int) -> Any:
+        try:
+            x = self.load(index)
+            y = self.tf(x)
+        except Exception:
+            y = self.sample(index + 1)
+        return y
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_failure_that_the_user_catches_is_one_all_the_same(resume: bool) -> None:
+    """The handler makes another sample whole, which would pass for what the rest takes."""
+    data, filler = Skipping(), Observer((), [(0,)], 1)
+    for _ in range(2):
+        filler.run(Skipping.sample, (data, 5))
+    server = Server(filler.pools[0,], filler.chains[0,], resume=resume)
+    assert server.run((data, 5)) == [5, 5]
+    data.is_broken = True
+    with pytest.raises(split.Unsplittable, match="caught"):
+        server.run((data, 5))
+    assert server.run((data, 5)) == [5, 5]
+
+
+def test_what_fails_before_the_stage_is_no_failure_of_the_knock_out() -> None:
+    """A corrupt file is skipped as without us."""
+    data, filler = Skipping(), Observer((), [(1,)], 1)
+    for _ in range(2):
+        filler.run(Skipping.sample, (data, 5))
+    server = Server(filler.pools[1,], filler.chains[1,], resume=False)
+    assert server.run((data, 1)) == [2, 2]
+    assert server.run((data, 3)) == [5, 5]

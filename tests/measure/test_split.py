@@ -49,6 +49,9 @@ class Quiet:
     def pinned(self, frame: Any) -> None:
         pass
 
+    def caught(self) -> None:
+        self.seen.append("caught")
+
     iteration = iterated = lambda self, *facts: None
 
     def each(self, items: Any) -> Any:
@@ -206,6 +209,27 @@ def test_temporaries_die_with_their_use() -> None:
         "    del _unstarve_0",
         "    return y",
     ]
+
+
+@pytest.mark.parametrize(
+    ("returned", "callees"),
+    [
+        ("(x - self.mean) / self.std, i", [None]),
+        ("x > 0", [None]),
+        ("{'x': ~x}", [None]),
+        ("self.picture, i", [None]),
+        ("abs(x), x / 2", ["abs", None]),
+        ("abs(x) / 2", ["abs", None]),
+        ("abs(x), self.label", ["abs"]),
+        ("x, -1", []),
+        ("x, lambda: x + 1", []),
+        ("x", []),
+    ],
+)
+def test_what_a_return_computes_is_a_unit(returned: str, callees: list[str | None]) -> None:
+    """Arithmetic without a call takes time like a call, and so may a property; names and constants take none."""
+    units = split.split(defined(f"def f(self, x, i):\n    return {returned}\n")).units
+    assert [unit.callee for unit in units] == [*callees, None]
 
 
 @pytest.mark.parametrize(
@@ -482,6 +506,19 @@ def test_cuts_in_try_keep_handlers() -> None:
     function = defined(source)
     assert resume(function, (0,), None, y="no", x=0) == ("caught", 1)
     assert resume(function, (0,), None, y=3, x=0) == ("fine", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_told"),
+    [("", True), ("Exception", True), ("(OSError, BaseException)", True), ("builtins.Exception as error", True),
+     ("ValueError", False), ("(OSError, ValueError)", False)],
+)  # fmt: skip
+def test_the_rest_tells_of_exceptions_that_anything_would_have_caught(kind: str, is_told: bool) -> None:
+    """What a cut did wrong would end in such a handler; one for certain kinds belongs to how the function works."""
+    source = f"import builtins\ndef f(x):\n    try:\n        y = abs(x)\n        z = int(y)\n    except {kind}:\n        z = 0\n    return z\n"
+    parts, quiet = split.split(defined(source)), Quiet({"y": "no"})
+    assert split.resumed(parts, (0,))[0](quiet)(None) == 0
+    assert quiet.seen == ["caught"] * is_told
 
 
 def test_loops_over_a_draw_are_not_cut() -> None:

@@ -68,6 +68,9 @@ STATEMENTS = st.sampled_from(
         "if x % 3 == 0:\n    continue",
         "if x % 2:\n    x = self.twice(x) - 1\nelse:\n    yield -x",
         "try:\n    x = 12 // (x % 4)\nexcept ZeroDivisionError:\n    x = 5",
+        "try:\n    x = self.twice(6 // (x % 3))\nexcept ZeroDivisionError:\n    x = self.twice(self.twice(5))\n"
+        "else:\n    self.state += self.twice(1)\nfinally:\n    count = self.twice(count) - 1",
+        "try:\n    x = 12 // (x % 3)\nexcept ZeroDivisionError:\n    yield from self.parts(x)\n    continue",
         "with self.block() as more:\n    x += more\n    yield x",
         "for part in range(x % 3):\n    yield part, x",
         "yield from self.parts(x)",
@@ -224,6 +227,47 @@ def test_what_a_step_reads_is_told_from_what_storage_gave() -> None:
     watched(stream, observer, 2)
     step = observer.costs[address_of(observer, "to_image")]
     assert (step.read_bytes, step.read_calls, step.storage_bytes) == (200, 6, 140)
+
+
+def test_what_handles_exceptions_is_timed_and_never_skipped() -> None:
+    """A record that is made where another way failed has its time; whether it is needed shows each time anew."""
+    source = """
+class Data:
+    cache = {}
+    def __iter__(self):
+        for number in range(1000):
+            try:
+                record = self.cache[number]
+            except KeyError:
+                record = self.read(number)
+            value = sum(record)
+            yield value
+    def read(self, number):
+        return [number] * 3
+"""
+    stream, first = streamed(data_of(source)), StreamObserver()
+    watched(stream, first, 4)
+    address = address_of(first, "self.read")
+    assert len(first.costs[address].wall_ns) == 4
+    fill = filled(stream, list(first.costs))
+    assert not fill.pools[address]
+    assert len(fill.pools[address_of(first, "sum(record)")]) == 6
+
+
+def test_what_looks_at_its_caller_finds_the_generator() -> None:
+    """A query in a loop that yields sees its locals, watched or not."""
+    source = """
+import sys
+class Data:
+    def query(self, name):
+        return sys._getframe(1).f_locals[name]
+    def __iter__(self):
+        for number in range(1000):
+            row = self.query("number")
+            yield row, globals()["Data"] is type(self)
+"""
+    stream = streamed(data_of(source))
+    assert watched(stream, StreamObserver(), 3) == [(0, True), (1, True), (2, True)]
 
 
 def test_a_step_is_entered_where_the_watch_is_sent() -> None:

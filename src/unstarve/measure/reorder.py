@@ -199,22 +199,34 @@ _Sample = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of the first callable."""
 
 
-class _Tap(torch.nn.Module):
-    """Stands in a chain for one of its callables, and tells of its calls."""
+class _Tap:
+    """Stands in a chain for one of its callables, passes for an instance of its class, and tells of its calls."""
 
     def __init__(self, trace: _Trace, position: int, step: Any) -> None:
-        super().__init__()
         object.__setattr__(self, "_tapped", (trace, position, step))
 
-    def forward(self, *arguments: Any, **keywords: Any) -> Any:
-        trace, position, step = self.__dict__["_tapped"]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self.__dict__["_tapped"][2].__class__
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._told(self.__dict__["_tapped"][2], arguments, keywords)
+
+    def _told(self, call: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        trace, position, _ = self.__dict__["_tapped"]
         trace.enter(position, arguments, keywords)
-        result = step(*arguments, **keywords)
+        result = call(*arguments, **keywords)
         trace.leave(position, result)
         return result
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_tapped"][2], name)
+        value = getattr(self.__dict__["_tapped"][2], name)
+        if name != "forward":  # a module's, which some containers call directly
+            return value
+        return lambda *arguments, **keywords: self._told(value, arguments, keywords)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_tapped"][2], name, value)
 
 
 class _Trace:

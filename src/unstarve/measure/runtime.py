@@ -290,6 +290,7 @@ class Observer:
         self._muted = -1
         try:
             result = self._prepared(parts, (), arguments)(*arguments, **keywords)
+            self._leave_function(0)
         finally:
             self._stack.clear()
         if record:
@@ -321,10 +322,26 @@ class Observer:
         return variant
 
     def _leave_function(self, outer: int) -> None:
+        self._unmute()
+        self._close(1)  # what a `return` left open
         del self._stack[self._base :]
-        if self._muted == self._base:
-            self._muted = -1
         self._base = outer
+
+    def _close(self, height: int) -> None:
+        """End what is still open above the function's first `height` items; no value is kept of it."""
+        if len(self._stack) <= self._base + height:
+            return
+        now, cpu = time.perf_counter_ns(), time.process_time_ns()
+        while len(self._stack) > self._base + height:
+            item, address = self._stack[-1], self._address()
+            if item.number != ANY_ITERATION:
+                is_unit = (len(self._stack) - self._base) % 2 == 0  # units and iterations, or choices, take turns
+                self._account(address, item, now, cpu)
+                if address not in self.costs:
+                    describe = self._describe_unit if is_unit else self._describe_item
+                    self.costs[address] = describe(address, item, [_UNKNOWN])
+            self._stack.pop()
+        self._overhead_ns += time.perf_counter_ns() - now
 
     def _address(self) -> Address:
         return tuple([item.number for item in self._stack if item.parts is None])
@@ -333,14 +350,15 @@ class Observer:
 
     def enter(self, number: int, depth: int, frame: dict[str, Any]) -> None:
         """A unit starts; `frame` holds the function's locals, and `depth` is 1 inside a loop."""
-        if depth and self._muted == self._base:
-            return
-        began = time.perf_counter_ns()
-        self._push(began, number, 1 + 2 * depth, frame, counts=True)
+        if self._muted == self._base:
+            if depth:
+                return
+            self._unmute()
+        self._close(1 + 2 * depth)  # what an exception or a `continue` left open
+        self._push(time.perf_counter_ns(), number, frame, counts=True)
 
-    def _push(self, began: int, number: int, height: int, frame: dict[str, Any], *, counts: bool) -> None:
-        """Open a unit or iteration `height` items above the function's first."""
-        del self._stack[self._base + height :]  # what an exception or a `continue` left open
+    def _push(self, began: int, number: int, frame: dict[str, Any], *, counts: bool) -> None:
+        """Open a unit or iteration inside what is open."""
         item = _Open(number, locals=frame)
         self._stack.append(item)
         if self._wanted:
@@ -368,9 +386,8 @@ class Observer:
         if self._muted == self._base:
             if depth:
                 return
-            self._muted = -1
-            self._scale_up(self._stack[self._base + 1])
-        del self._stack[self._base + 2 + 2 * depth :]
+            self._unmute()
+        self._close(2 + 2 * depth)
         self._end(names, frame, self._describe_unit)
 
     def _end(self, names: tuple[str, ...], frame: dict[str, Any], describe: Callable[..., Cost]) -> None:
@@ -417,9 +434,9 @@ class Observer:
         loop.count += 1
         if self._muted == self._base:
             return
+        self._close(_IN_LOOP)
         began = time.perf_counter_ns()
         if loop.count == LONG_LOOP and step_of(loop.item) is None and not self._wanted:
-            del self._stack[self._base + _IN_LOOP :]
             self._muted = self._base  # its clocks would cost far more than the loop does
             return
         if loop.count == 0:
@@ -427,12 +444,14 @@ class Observer:
             loop.before = {a: list(f) for a, f in self._sample.items() if a[: len(address)] == address}
         step = step_of(loop.item) if by_item else None
         number = ANY_ITERATION if step is None else self._position(loop, step)
-        self._push(began, number, _IN_LOOP, frame, counts=step is not None)
+        self._push(began, number, frame, counts=step is not None)
         self._stack[-1].item = step
 
-    def _scale_up(self, loop: _Open) -> None:
-        """Have the iterations that were watched stand for those that were not."""
-        del self._stack[self._base + _IN_LOOP :]
+    def _unmute(self) -> None:
+        """Watch again after a long loop, whose iterations that were watched stand for those that were not."""
+        if self._muted != self._base:
+            return
+        self._muted, loop = -1, self._stack[self._base + 1]
         address = self._address()
         factor = (loop.count + 1) / LONG_LOOP
         for inside, figures in self._sample.items():
@@ -442,7 +461,6 @@ class Observer:
 
     def _position(self, loop: _Open, step: Any) -> int:
         """The number of one of the loop's callables: its place, or that which it had when it was met first."""
-        del self._stack[self._base + _IN_LOOP :]
         address = self._address()
         known = self._steps.setdefault(address, [])
         if loop.count == 0:
@@ -462,7 +480,7 @@ class Observer:
         """An iteration of a loop has ended, which assigned `names`."""
         if self._muted == self._base:
             return
-        del self._stack[self._base + 1 + _IN_LOOP :]
+        self._close(1 + _IN_LOOP)
         if self._stack[-1].number == ANY_ITERATION:
             self._stack.pop()
         else:
@@ -479,7 +497,7 @@ class Observer:
             return self._call(began, callee, arguments, keywords)
         self._stack[-1].call = _Call(callee, None, True, arguments)
         number, step = chosen
-        self._push(began, number, len(self._stack) - self._base, self._stack[-1].locals, counts=True)
+        self._push(began, number, self._stack[-1].locals, counts=True)
         self._stack[-1].item = step
         result = self._call(time.perf_counter_ns(), callee, arguments, keywords)
         self._end((), {}, self._describe_item)
@@ -697,6 +715,9 @@ _VARIES = "which of several callables runs there differs between samples"
 LONG_LOOP = 100
 """Iterations of a loop of plain statements that are watched in one run of it; they stand for all."""
 
+_UNKNOWN = object()
+"""Stands for the result of a unit that did not come to its end."""
+
 _IN_LOOP = 2
 """Items of the stack that stand before an iteration: its function and its loop."""
 
@@ -904,12 +925,25 @@ class Server:
         self._is_resume = resume
         self._level = 0
         self._frames: list[dict[str, Any]] = []
+        self._has_served = self._has_failed = False
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
-        """The outermost function's result, from the cut on or with the stage stubbed."""
+        """The outermost function's result, from the cut on or with the stage stubbed.
+
+        Raises:
+            Unsplittable: an exception behind the cut was caught; what the user does then is more than the rest.
+        """
         self._level = 0
+        self._has_served, self._has_failed = self._is_resume, False
         self._frames = self.pool.serve() if self._is_resume else []
-        return self._variants[0](*arguments)
+        result = self._variants[0](*arguments)
+        if self._has_failed:
+            raise Unsplittable("an exception was raised and caught behind it")
+        return result
+
+    def caught(self) -> None:
+        """The user's code handles whatever was raised."""
+        self._has_failed |= self._has_served
 
     def load(self, names: tuple[str, ...], present: dict[str, Any] | None = None) -> list[Any]:
         """Values of these locals of the current function: the snapshot's, or the `present` ones that may stay."""
@@ -922,6 +956,7 @@ class Server:
     def _replaced(self, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
         is_innermost = self._level == len(self._chain) - 1
         if is_innermost:
+            self._has_served = True
             self._frames = self.pool.serve(self._replacements)
         if not self._frames:  # this sample did not come through the stage
             return [present.get(name, UNSET) for name in names]

@@ -59,6 +59,9 @@ _CHEAP = frozenset(("isinstance", "issubclass", "len", "type", "hasattr", "calla
 _FRAME_READERS = frozenset(("locals", "eval", "exec", "_getframe", "currentframe"))
 """Functions through which code sees or changes its own frame."""
 
+_CALLER_READERS = _FRAME_READERS | {"super", "globals", "vars", "dir", "query", "evaluate", "getframe", "stack", "warn"}
+"""Functions that look at the frame which calls them, by name: pandas' and numexpr's find the user's variables there."""
+
 _FUTURES = functools.reduce(
     int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
@@ -414,9 +417,11 @@ class _Normaliser:
             node.body = self._block(node.body)
             self._is_in_loop = outer
         elif isinstance(node, ast.Try):
-            node.body = self._block(node.body)
+            _map_blocks(node, self._block)
         elif isinstance(node, ast.Return) and node.value is not None:
             node.value = self._hoisted(node.value, before, keep_top=False)
+            if _computes(node.value, has_units=bool(before)):
+                node.value = self._temporary(node.value, before)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) and node.value is not None:
             node.value = self._hoisted(node.value, before, keep_top=True)
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in self._local:
@@ -645,6 +650,17 @@ def _has_work(node: ast.AST) -> bool:
     return any(_has_work(child) for child in ast.iter_child_nodes(node))
 
 
+def _computes(node: ast.expr, *, has_units: bool) -> bool:
+    """Whether what is left of a returned value may cost something: arithmetic, or a property that is all there is."""
+    kinds = (ast.BinOp, ast.Compare, *(() if has_units else (ast.Attribute,)))
+    return any(isinstance(item, kinds) or _is_operation(item) for item in _walk_scope(node))
+
+
+def _is_operation(node: ast.AST) -> bool:
+    """Whether it is an operation on one value, and no negative number."""
+    return isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant)
+
+
 def _is_cheap(call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Name):
         return False
@@ -718,11 +734,8 @@ def _number(definition: ast.FunctionDef) -> tuple[tuple[Unit, ...], dict[int, tu
 def _simple(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Simple statements and loops in the order of the source; blocks other than loops are looked into."""
     for statement in statements:
-        if isinstance(statement, ast.If):
-            yield from _simple(statement.body)
-            yield from _simple(statement.orelse)
-        elif isinstance(statement, (ast.With, ast.Try)):
-            yield from _simple(statement.body)
+        if isinstance(statement, (ast.If, ast.With, ast.Try)):
+            yield from (item for block in _blocks(statement) for item in _simple(block))
         elif not isinstance(statement, _NO_UNITS) and not _is_silent(statement):
             yield statement
 
@@ -858,9 +871,14 @@ def _live_through(node: ast.stmt, after: set[str], captured: set[str]) -> set[st
     if isinstance(node, ast.With):
         return after | _loaded_names(node.items) | _live_before(node.body, after, captured)
     if isinstance(node, ast.Try):  # an exception may leave the body anywhere, so that it sets nothing for certain
-        after = after | _loaded_names([*node.handlers, *node.orelse, *node.finalbody])
+        after = after | _loaded_before([*node.handlers, *node.orelse, *node.finalbody])
         return after | _live_before(node.body, after, captured)
-    return after | (_loaded_names([node]) - {name for name in _stored_names([node]) if _is_own_local(name)})
+    return after | _loaded_before([node])
+
+
+def _loaded_before(statements: Sequence[ast.AST]) -> set[str]:
+    """Names read in the statements, but for locals of our own, which they set before."""
+    return _loaded_names(statements) - {name for name in _stored_names(statements) if _is_own_local(name)}
 
 
 def _targets(node: ast.expr) -> Iterator[ast.expr]:
@@ -1036,7 +1054,7 @@ class _Resumer:
         node, body = self._rest()
         self._parts.known.pop(("rest", self._address))
         node.body = [*_load(node, names), *body] or [ast.copy_location(ast.Pass(), node)]
-        return node
+        return _telling_what_is_caught(node)
 
     def live(self) -> tuple[str, ...]:
         node, body = self._rest()
@@ -1066,7 +1084,7 @@ class _Resumer:
                 return [*self._rest_of(node), *rest[len(_releases(rest)) :]]
             if _contains(node, self._address[0]):
                 return [*self._inside(node), *rest]
-        raise Unsplittable(f"unit {self._address[0]} was not found")
+        raise Unsplittable("a cut in a handler, `else` or `finally` is not safe")
 
     def _inside(self, node: Any) -> list[ast.stmt]:
         if isinstance(node, ast.If):
@@ -1091,6 +1109,7 @@ class _Resumer:
     def _rest_of(self, node: Any) -> list[ast.stmt]:
         if isinstance(node, (ast.For, ast.While)) and len(self._address) > 1:
             return self._rest_of_loop(node)
+        _refuse_return(node)
         return [_redirect(node, "resume")] if self._descends else []
 
     def _rest_of_loop(self, node: Any) -> list[ast.stmt]:
@@ -1131,11 +1150,32 @@ def _tail_of_body(body: list[ast.stmt], number: int, *, descends: bool) -> list[
     for position, node in enumerate(body):
         rest = body[position + 1 :]
         if getattr(node, "_number", None) == number:
+            _refuse_return(node)
             return [*([_redirect(node, "resume")] if descends else []), *rest[len(_releases(rest)) :]]
         if isinstance(node, ast.If) and _contains(node, number):
             in_body = any(_contains(item, number) for item in node.body)
             return [*_tail_of_body(node.body if in_body else node.orelse, number, descends=descends), *rest]
     raise Unsplittable("a cut inside a nested block of a loop is not safe")
+
+
+def _refuse_return(node: ast.stmt) -> None:
+    """Refuse to go on after a unit in which samples may end: only those that come through would be served."""
+    if any(isinstance(item, ast.Return) for item in _walk_scope(node)):
+        raise Unsplittable("the function may return inside it")
+
+
+def _telling_what_is_caught(definition: ast.FunctionDef) -> ast.FunctionDef:
+    """The definition with `_unstarve.caught()` where it handles whatever is raised, our doing included."""
+    for item in list(_walk_function(definition)):
+        if isinstance(item, ast.ExceptHandler) and _catches_all(item.type):
+            call = ast.Expr(_runtime_call(item, "caught", []))
+            item.body.insert(0, ast.fix_missing_locations(ast.copy_location(call, item)))
+    return definition
+
+
+def _catches_all(kind: ast.expr | None) -> bool:
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(item is None or _last_name(item) in ("Exception", "BaseException") for item in kinds)
 
 
 class _Stubber:
@@ -1149,7 +1189,7 @@ class _Stubber:
     def definition(self) -> ast.FunctionDef:
         node = copy.deepcopy(self._parts.node)
         node.body = self._block(node.body)
-        return node
+        return _telling_what_is_caught(node)
 
     def _block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         return [new for statement in statements for new in self._statement(statement)]
@@ -1180,6 +1220,7 @@ class _Stubber:
 
     def _replacement(self, node: ast.stmt) -> list[ast.stmt]:
         """What stands for the unit: the call it leads through, and then the locals from the runtime."""
+        _refuse_return(node)
         if not self._descends:
             return _load(node, self._names, keep=True)
         assigned = _stored_names([node])  # results of the call, which is made
@@ -1219,7 +1260,8 @@ class _Switcher:
         self._number(definition.body, None, 0)
         self.statements = tuple(self._statements)
 
-    def _number(self, statements: Sequence[Any], loop: Any, depth: int) -> None:
+    def _number(self, statements: Sequence[Any], loop: Any, depth: int, *, is_guard: bool = False) -> None:
+        """Number statements; those of handlers and the like (`is_guard`) are timed and never skipped."""
         for node in statements:
             if isinstance(node, (ast.For, ast.While)) and _has_yield(node):
                 if depth == _DEEPEST_LOOP:
@@ -1230,19 +1272,20 @@ class _Switcher:
                 self._add(node, node)
                 self._number(node.body, node, depth + 1)
             elif isinstance(node, (ast.If, ast.With, ast.Try)):
-                self._number(node.body, loop, depth)
-                self._number(node.orelse if isinstance(node, ast.If) else [], loop, depth)
+                for block in _blocks(node):
+                    is_other = isinstance(node, ast.Try) and block is not node.body
+                    self._number(block, loop, depth, is_guard=is_guard or is_other)
             elif isinstance(node, _SIMPLE) and not _is_silent(node) and not _is_yield(node):
-                self._add(node, loop)
+                self._add(node, loop, is_guard=is_guard)
 
-    def _add(self, node: Any, loop: Any) -> None:
+    def _add(self, node: Any, loop: Any, *, is_guard: bool = False) -> None:
         number = len(self._statements)
         unit = _unit(node, number)
         turn = _turn_names(loop, self._captured) if loop is not None else set()
         outputs = _written_names(node.target if node is loop and isinstance(node, ast.For) else node) & turn
         read = _loaded_names([node.iter if isinstance(node, ast.For) else node] if node is loop else [node])
         local = {name for name in read if name in self._local or _is_temporary(name)}
-        can_skip = loop is not None and _is_switchable(loop) and _only_writes(node, loop, turn)
+        can_skip = loop is not None and not is_guard and _is_switchable(loop) and _only_writes(node, loop, turn)
         self._statements.append(
             Statement(
                 unit=unit,
@@ -1497,10 +1540,18 @@ def _skippable_until(statements: Sequence[Any], last: Any, turn: set[str]) -> se
 
 
 def _map_blocks(node: Any, change: Callable[[list[ast.stmt]], list[ast.stmt]]) -> None:
-    if isinstance(node, (ast.If, ast.With, ast.Try)):
-        node.body = change(node.body) or [ast.copy_location(ast.Pass(), node)]
-    if isinstance(node, ast.If) and node.orelse:
-        node.orelse = change(node.orelse)
+    """Change the statement's blocks in place, unless it is a loop."""
+    for block in _blocks(node):
+        block[:] = change(list(block)) or [ast.copy_location(ast.Pass(), node)]
+
+
+def _blocks(node: Any) -> list[list[Any]]:
+    """The blocks of a statement that is no loop, in the order of the source."""
+    if not isinstance(node, (ast.If, ast.With, ast.Try)):
+        return []
+    handlers = [handler.body for handler in getattr(node, "handlers", [])]
+    blocks = [node.body, *handlers, getattr(node, "orelse", []), getattr(node, "finalbody", [])]
+    return [block for block in blocks if block]
 
 
 def _with_body(node: Any, body: list[ast.stmt]) -> Any:
@@ -1599,8 +1650,8 @@ def _redirect(node: Any, method: str) -> Any:
         if method != "call":
             raise Unsplittable("the statement is not a single call")
         return node
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "super":
-        return node  # it finds its class through the frame that calls it
+    if isinstance(call, ast.Call) and _last_name(call.func) in _CALLER_READERS:
+        return node
     if method == "resume":
         new = _runtime_call(call, "resume", [])
     elif isinstance(call, ast.Subscript):
