@@ -239,6 +239,8 @@ class Loader:
     """Batches of one epoch, where known."""
     batch_size: int | None = None
     """Samples of a batch, where known."""
+    dataset_length: int | None = None
+    """Samples of the data set, where it has a length."""
     num_workers: int = 0
     """Worker processes."""
     prefetch_factor: int = 2
@@ -269,6 +271,22 @@ class Loader:
             in_order=self.in_order,
             pin_memory=self.pin_memory,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Everything that runs before a cut point, as it showed itself where some samples were made more than once."""
+
+    rung: str
+    """`Rung.id` of the rung that serves what it gives."""
+    after: str | None = None
+    """`Stage.id` of its last stage; None for the whole of a data set's work on a sample, or where that stage is not shown."""
+    is_repeatable: bool
+    """Whether it gave the same each time, under other random draws, and drew no random numbers itself."""
+    samples: int
+    """Samples that were made."""
+    bytes_per_sample: int
+    """Bytes of the pixels, numbers and texts that it gives of a sample, on average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +373,8 @@ class Recording:
     """Measured blocks, in the order they ran."""
     stages: tuple[Stage, ...] = ()
     """Stages found, in pipeline order."""
+    heads: tuple[Head, ...] = ()
+    """Heads of the pipeline that were looked at, the shortest first."""
     starts: tuple[Start, ...] = ()
     """Iterators, in order of creation."""
     body: tuple[BodyLine, ...] = ()
@@ -374,6 +394,8 @@ class Recording:
     """Memory that the machine read back from swap in that time."""
     shared_memory_bytes: int = 0
     """Shared memory that was free for batches; 0 where it is not limited or not known."""
+    free_memory_bytes: int = 0
+    """Memory that could be used without swapping when the diagnosis ended; 0 where that is not known."""
     natural_period_ns: int = 0
     """Median time of a step before anything was served from cache."""
     steps_total: int = 0

@@ -28,6 +28,7 @@ def describe_loader(loader: Any, number: int, length: int | None, made: str | No
         name=f"{type(loader).__name__}({type(dataset).__name__})",
         length=length,
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        dataset_length=_length(dataset),
         num_workers=loader.num_workers,
         prefetch_factor=loader.prefetch_factor or 2,
         persistent_workers=loader.persistent_workers,
@@ -39,6 +40,16 @@ def describe_loader(loader: Any, number: int, length: int | None, made: str | No
         sampler_source=sampler_source,
         kind="iterable" if isinstance(dataset, IterableDataset) else "map",
     )
+
+
+def _length(dataset: Any) -> int | None:
+    """Samples of a data set; a stream's length is a promise at best."""
+    if isinstance(dataset, IterableDataset):
+        return None
+    try:
+        return len(dataset)
+    except Exception:  # there may be none, and a user's own may raise anything
+        return None
 
 
 def _start_method() -> str:
