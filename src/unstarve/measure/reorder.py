@@ -419,7 +419,7 @@ class _Comparison:
         arguments, keywords = values.snapshot(self._samples[number])
         spread = len(arguments) != 1
         ratios = [1.0] * len(order)
-        walls, size = [0] * len(order), _size((arguments, keywords))
+        walls, size = [0] * len(order), values.content_bytes((arguments, keywords))
         result: Any = None
         for step in order:
             for source in self._sources[step]:
@@ -428,7 +428,7 @@ class _Comparison:
             result = self._chain.steps[step](*arguments, **keywords)
             values.force(result)
             walls[step] = time.perf_counter_ns() - began
-            given = _size(result)
+            given = values.content_bytes(result)
             ratios[step] = given / size if size else 1.0
             size = given
             arguments, keywords = _passed_on(result, bool(keywords), spread)
@@ -447,19 +447,6 @@ def _passed_on(result: Any, by_keyword: bool, spread: bool) -> _Sample:
     if by_keyword:
         return (), dict(result)
     return (tuple(result), {}) if spread else ((result,), {})
-
-
-def _size(value: Any) -> int:
-    """Bytes of the pixels and numbers in `value`, whatever memory is behind them."""
-    total = 0
-    for leaf in values.leaves(value):
-        if isinstance(leaf, torch.Tensor):
-            total += leaf.numel() * leaf.element_size()
-        elif _is_picture(leaf):
-            total += leaf.size[0] * leaf.size[1] * len(leaf.getbands())
-        else:
-            total += getattr(leaf, "nbytes", 0)
-    return total
 
 
 # --- Whether two results are the same ---------------------------------------------------------------------------------
