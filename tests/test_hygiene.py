@@ -22,6 +22,7 @@ FREE_OF_TORCH = (
     "estimate",
     "judge",
     "remedies",
+    "storage",
     "render",
     "script",
     "simulate",
@@ -29,7 +30,7 @@ FREE_OF_TORCH = (
 )
 """Modules that judge, draw or store: they work where torch is not installed."""
 
-PURE = ("recording", "report", "payload", "errors", "estimate", "judge", "remedies", "comparison")
+PURE = ("recording", "report", "payload", "errors", "estimate", "judge", "remedies", "storage", "comparison")
 """Modules that must touch no clock, no worker and no loader."""
 
 

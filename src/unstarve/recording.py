@@ -282,6 +282,22 @@ class Loader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Everything that runs before a cut point, as it showed itself where some samples were made more than once."""
+
+    rung: str
+    """`Rung.id` of the rung that serves what it gives."""
+    after: str | None = None
+    """`Stage.id` of its last stage; None for the whole of a data set's work on a sample, or where that stage is not shown."""
+    is_repeatable: bool
+    """Whether it gave the same each time, under other random draws, and drew no random numbers itself."""
+    samples: int
+    """Samples that were made."""
+    bytes_per_sample: int
+    """Bytes of the pixels, numbers and texts that it gives of a sample, on average."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLine:
     """A line of the loop body, as a sampling of the loop's thread saw it while batches came from cache."""
 
@@ -379,6 +395,8 @@ class Recording:
     """Measured blocks, in the order they ran."""
     stages: tuple[Stage, ...] = ()
     """Stages found, in pipeline order."""
+    heads: tuple[Head, ...] = ()
+    """Heads of the pipeline that were looked at, the shortest first."""
     starts: tuple[Start, ...] = ()
     """Iterators, in order of creation."""
     body: tuple[BodyLine, ...] = ()
@@ -398,6 +416,8 @@ class Recording:
     """Memory that the machine read back from swap in that time."""
     shared_memory_bytes: int = 0
     """Shared memory that was free for batches; 0 where it is not limited or not known."""
+    free_memory_bytes: int = 0
+    """Memory that could be used without swapping when the diagnosis ended; 0 where that is not known."""
     natural_period_ns: int = 0
     """Median time of a step before anything was served from cache."""
     steps_total: int = 0

@@ -7,16 +7,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from unstarve import estimate, law
+from unstarve import estimate, law, storage
 from unstarve.payload import findings
 from unstarve.recording import Loader, Recording, Reordering, Settings
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 WORTH_TRIED = 1.05
 """Settings that gained less in the loop are not worth a word."""
-
-SMALL_READ_BYTES = 1 << 18
-"""Samples that read less than this are small: a disk or a network needs longer to begin than to deliver them."""
 
 WORTH_SAVING = 0.05
 """Bytes, as a share of the batch, that are worth a word."""
@@ -34,8 +31,10 @@ def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
             if remedy is not None:  # what was tried goes before what is computed
                 remedy = replace(tried.get(remedy.id, remedy), about=remedy.about)
                 found.setdefault(remedy.id, remedy)
+    head = storage.cached_head(recording, report)
     for remedy in (
         *tried.values(),
+        *([head] if head is not None else ()),
         *_reordered(recording),
         *_lean_batch(recording),
         *_leaner_payload(recording, report),
@@ -199,50 +198,17 @@ def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
     )
 
 
-def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.resource != "wait" or culprit.kind not in ("read", "code", "decode"):
-        return None
-    return Remedy(
-        id="concurrent-reads",
-        advice=(
-            "The stage waits without using a core: overlap the waits. Read the samples of a batch in a thread pool "
-            "inside `__getitems__`, raise num_workers beyond the number of cores, or move the data to faster storage."
-        ),
-        predicted_gain=culprit.gain,
-        about=culprit.stage,
-    )
-
-
-def _larger_files(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    """Many small reads cost their latency, whatever the bandwidth."""
-    stage = next((stage for stage in recording.stages if stage.id == culprit.stage), None)
-    if culprit.kind != "read" or stage is None or not stage.read_bytes or not stage.wall_ns:
-        return None
-    samples = len(stage.wall_ns)
-    size, seconds = stage.read_bytes / samples, sum(stage.wall_ns) / 1e9 / samples
-    if size > SMALL_READ_BYTES:
-        return None
-    return Remedy(
-        id="larger-files",
-        advice=(
-            f"A sample reads only {size / 1024:.3g} KiB in {stage.read_calls / samples:.3g} calls, at "
-            f"{size / 1e6 / max(1e-9, seconds):.3g} MB/s: group samples into larger files (shards) that are read in "
-            "sequence, so that the latency is paid once for many."
-        ),
-        predicted_gain=culprit.gain,
-        about=culprit.stage,
-    )
-
-
 def _cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.resource == "wait" or culprit.kind not in ("transform", "code", "decode", "read"):
         return None
     is_named = not culprit.text or culprit.name in culprit.text  # the line may hold a whole chain
+    # where that was looked at, `cache-head` says so if it pays
+    once = "" if recording.heads else "do it once and store the result if it is the same every epoch, "
     return Remedy(
         id=f"cheaper:{culprit.stage}",
         advice=(
             f"Make `{culprit.name if is_named else culprit.text}` cheaper: do less (work on the crop, not the whole), do it in a "
-            "vectorised or compiled way, do it once and store the result if it is the same every epoch, or do it on the device."
+            f"vectorised or compiled way, {once}or do it on the device."
         ),
         predicted_gain=culprit.gain,
         about=culprit.stage,
@@ -488,6 +454,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, _concurrent_reads, _larger_files, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy,
-    _keep_workers, _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
+    _more_workers, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _keep_workers,
+    _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

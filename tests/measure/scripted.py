@@ -10,7 +10,7 @@ from typing import Any
 from unstarve import law
 from unstarve.measure.experiment import Give, Program, Step
 from unstarve.measure.worker import Findings, Telemetry
-from unstarve.recording import Block, Note, Rung, Settings, Stage
+from unstarve.recording import Block, Head, Note, Rung, Settings, Stage
 
 S = 1_000_000_000
 
@@ -164,6 +164,7 @@ class Bench:
         return None
 
     def stages(self, stages: list[Stage]) -> None: ...
+    def heads(self, heads: list[Head]) -> None: ...
     def synchronize(self) -> None: ...
     def limit_threads(self, count: int | None) -> None: ...
     def natural(self, step: Step) -> None: ...

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from unstarve.measure import environment
 from unstarve.measure.environment import memory_limit_bytes
 
 GIB = 1 << 30
@@ -47,3 +48,20 @@ def test_the_least_limit_of_the_groups_around_counts(
 def test_without_groups_there_is_no_limit(tmp_path: Path) -> None:
     """Other systems have no such files."""
     assert memory_limit_bytes(tmp_path / "none", tmp_path) is None
+
+
+@pytest.mark.parametrize(("limit", "left"), [("1000", 1000 - 700 + 250), ("600", 150), ("max", None)])
+def test_a_cgroup_has_left_what_its_limit_and_its_file_cache_leave(
+    tmp_path: Path, limit: str, left: int | None
+) -> None:
+    """Files that are cached can be dropped; without a limit nothing is left out."""
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text("700\n")
+    (tmp_path / "memory.stat").write_text("anon 450\ninactive_file 200\nactive_file 50\n")
+    assert environment._cgroup_memory(tmp_path) == left
+
+
+def test_a_machine_without_cgroups_has_no_such_limit(tmp_path: Path) -> None:
+    """Where the files are not there, or read otherwise, what is available counts."""
+    assert environment._cgroup_memory(tmp_path) is None
+    assert environment.memory_bytes() > 0

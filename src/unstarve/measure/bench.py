@@ -64,6 +64,7 @@ class LoopBench:
         self.clock_ns = engine.clock_ns
         self.rungs = engine.set_rungs
         self.stages = engine.set_stages
+        self.heads = engine.set_heads
         self.note = engine.note
         self.natural = engine.note_natural
         self.body = engine.set_body

@@ -34,6 +34,7 @@ from unstarve.payload import Field
 from unstarve.recording import (
     Block,
     BodyLine,
+    Head,
     Loader,
     MemoryLook,
     Note,
@@ -207,6 +208,7 @@ class Engine:
         self._blocks: list[Block] = []
         self._rungs: tuple[Rung, ...] = ()
         self._stages: tuple[Stage, ...] = ()
+        self._heads: tuple[Head, ...] = ()
         self._notes: dict[str, Note] = {}
         self.host: list[Any] = []
         self._on_device: list[Any] = []
@@ -913,6 +915,7 @@ class Engine:
             rungs=tuple(sorted((rung for rung in self._rungs if rung.id in measured), key=lambda rung: rung.rank)),
             blocks=tuple(self._blocks),
             stages=self._stages,
+            heads=self._heads,
             starts=tuple(sorted(starts, key=lambda start: start.created_ns)),
             body=self._body,
             device_busy=self._device_busy,
@@ -923,6 +926,7 @@ class Engine:
             memory_stall_ns=self._machine_memory.stalled_ns,
             swapped_bytes=self._machine_memory.swapped_bytes,
             shared_memory_bytes=self._machine_memory.shared_bytes,
+            free_memory_bytes=environment.memory_bytes(),
             natural_period_ns=self._natural_period_ns(),
             steps_total=self.steps_total,
             span_ns=now - self._began_ns,
@@ -974,6 +978,10 @@ class Engine:
     def set_stages(self, stages: Sequence[Stage]) -> None:
         """Take note of the stages found."""
         self._stages = tuple(stages)
+
+    def set_heads(self, heads: Sequence[Head]) -> None:
+        """Take note of how much of the pipeline gives the same every time."""
+        self._heads = tuple(heads)
 
     def close(self) -> None:
         """End all workers, and whatever the experiment was at; nothing is left running, or set."""

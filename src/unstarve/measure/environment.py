@@ -105,8 +105,24 @@ def _number(file: Path) -> int | None:
 
 
 def memory_bytes() -> int:
-    """Memory that can be used without swapping, by this rank where several share the machine."""
-    return int(psutil.virtual_memory().available) // ranks_here()
+    """Memory that can be used without swapping, by this rank where several share the machine: what is available, narrowed
+    by a cgroup's limit."""
+    free = int(psutil.virtual_memory().available)
+    left = _cgroup_memory()
+    return (free if left is None else min(free, left)) // ranks_here()
+
+
+def _cgroup_memory(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Memory that a cgroup (version 2) has left, files that it caches included; None without a limit."""
+    try:
+        limit = (root / "memory.max").read_text().strip()
+        if limit == "max":
+            return None
+        used = int((root / "memory.current").read_text())
+        facts = dict(line.split() for line in (root / "memory.stat").read_text().splitlines())
+        return max(0, int(limit) - used + int(facts["inactive_file"]) + int(facts["active_file"]))
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def shared_memory_bytes() -> int:

@@ -18,12 +18,13 @@ from unstarve import estimate, law
 from unstarve.measure import lean, plan
 from unstarve.measure.body import BodySampler
 from unstarve.measure.cuda import DeviceProfile, SyncWatch
+from unstarve.measure.heads import WHOLE, Repeats
 from unstarve.measure.reads import NothingRead
 from unstarve.measure.reorder import Orders
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
 from unstarve.payload import Change
-from unstarve.recording import Block, BodyLine, Note, Rung, Settings, Stage
+from unstarve.recording import Block, BodyLine, Head, Note, Rung, Settings, Stage
 
 NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
 RAW = Rung(id="raw", label="raw sample cached", kind="cut", order=80)
@@ -88,6 +89,12 @@ WATCH_PATIENCE_S = 5.0
 
 ORDERS_PATIENCE = 0.2
 """Share of the budget after which a worker that still looks for other orders of its transforms is not waited for."""
+
+HEADS_PATIENCE = 0.15
+"""Share of the budget after which a worker that still makes samples again is not waited for."""
+
+STORABLE = 1.05
+"""Serving what a part of the pipeline gives must gain this much for its storing to be thought of."""
 
 MOST_ORDERS = 2
 """Chains of transforms that are tried in another order at most."""
@@ -195,6 +202,7 @@ class Bench(Protocol):
     def block(self, block: Block) -> None: ...
     def rungs(self, rungs: Sequence[Rung]) -> None: ...
     def stages(self, stages: Sequence[Stage]) -> None: ...
+    def heads(self, heads: Sequence[Head]) -> None: ...
     def note(self, note: Note) -> None: ...
     def natural(self, step: Step) -> None: ...
     def body(self, lines: Sequence[BodyLine]) -> None: ...
@@ -237,6 +245,8 @@ class Experiment:
         self._rungs: dict[str, tuple[Rung, str, dict[str, Any]]] = {}
         self._findings: list[Findings] = []
         self._orders: Orders | None = None
+        self._repeats: Repeats | None = None
+        self._storable: set[str] = set()
         self._filled_fleet = -1
         self._wanted: list[Address] = []
         self._opened: list[Address] = []
@@ -307,6 +317,8 @@ class Experiment:
         found = step.telemetry.findings if step.telemetry is not None else None
         if isinstance(found, Orders):
             self._orders = found
+        elif isinstance(found, Repeats):
+            self._repeats = found
         elif found is not None:
             self._findings.append(found)
         return step
@@ -493,11 +505,7 @@ class Experiment:
 
     def _add_fine_rungs(self, *, all_cuts: bool) -> None:
         """Knock-outs of the suspects, and the rungs on both sides of each."""
-        chain = [
-            node
-            for node in plan.cuts_between(self._nodes, minimum=plan.SUSPECT_SHARE)
-            if node.stage.id in self._addresses
-        ]
+        chain = self._chain()
         top = [node for node in plan.suspects(self._nodes, 3) if node.stage.id in self._addresses]
         for node in top:
             self.add(
@@ -509,9 +517,18 @@ class Experiment:
         near |= {position - 1 for position in near}
         for position, node in enumerate(chain[:-1] if chain and chain[-1].is_item else chain):
             if all_cuts or position in near:
-                address = self._addresses[node.stage.id]
-                if address != self._addresses.get("raw"):
-                    self.add(plan.cut_rung(node, 79 - position), "loader", {"mode": "cut", "address": address})
+                self._add_cut(node, position)
+
+    def _chain(self) -> list[plan.Node]:
+        """The stages after which values are kept, in pipeline order."""
+        cuts = plan.cuts_between(self._nodes, minimum=plan.SUSPECT_SHARE)
+        return [node for node in cuts if node.stage.id in self._addresses]
+
+    def _add_cut(self, node: plan.Node, position: int) -> None:
+        """The rung after a stage of the chain, unless it is the one before the first transform."""
+        address = self._addresses[node.stage.id]
+        if address != self._addresses.get("raw"):
+            self.add(plan.cut_rung(node, 79 - position), "loader", {"mode": "cut", "address": address})
 
     def add(self, rung: Rung, source: str, order: dict[str, Any]) -> None:
         """Plan a rung: where its batches come from, and what the workers are told."""
@@ -543,6 +560,7 @@ class Experiment:
             self._refine(number)
             if number == 1:
                 yield from self._add_orders()
+                yield from self._look_at_heads()
             if self._is_decided(number):
                 return
 
@@ -559,7 +577,8 @@ class Experiment:
             return sorted(names, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
         heavy = ("knockout:", "trial:")
         remedies = () if number > 1 else _REMEDIES
-        weighty = [name for name in names if name in (*_FIRST, BYTES.id) or name.startswith(heavy)]
+        always = (*_FIRST, BYTES.id, *self._storable)
+        weighty = [name for name in names if name in always or name.startswith(heavy)]
         weighty = [name for name in weighty if not name.startswith(remedies)]
         others = [name for name in names if name not in weighty]
         return weighty + (others if number % 2 or self._options.full else [])
@@ -754,6 +773,48 @@ class Experiment:
         for number, found in enumerate(worth[:MOST_ORDERS]):
             rung = plan.reorder_rung(found, self._costs(), number)
             self.add(rung, "loader", {"mode": "reorder", "path": found.path, "order": found.order})
+
+    def _look_at_heads(self) -> Program:
+        """See how much of the pipeline gives the same every time, where storing what it gives could gain something, and
+        have the rung of the longest such part on the plan."""
+        is_stream = any(node.is_source for node in self._nodes)
+        if not self._nodes or is_stream or self._ratio(SAMPLES.id, NONE.id) < STORABLE or not self._bench.use(None):
+            return
+        yield from self._fill()  # the workers on trial, if it was their turn, know nothing of the code
+        self._issue({"mode": "heads", "opened": self._opened, "wanted": self._wanted})
+        began = self._bench.clock_ns()
+        while self._repeats is None and self._bench.clock_ns() - began < HEADS_PATIENCE * self.budget_s * 1e9:
+            yield from self._give("loader")
+        heads = self._heads()
+        self._bench.heads(heads)
+        repeatable = [head for head in heads if head.is_repeatable]
+        self._storable = {head.rung for head in repeatable[-1:]}
+        for position, node in enumerate(self._chain()):
+            if plan.cut_id(node) in self._storable:
+                self._add_cut(node, position)
+
+    def _heads(self) -> list[Head]:
+        """The heads of the pipeline as the worker saw them, the shortest first."""
+        raw = self._addresses.get("raw")
+        ends: list[tuple[str, Address, str | None]] = []
+        for node in self._chain():
+            address = self._addresses[node.stage.id]
+            ends.append((RAW.id if address == raw else plan.cut_id(node), address, node.stage.id))
+        if raw is not None and all(address != raw for _, address, _ in ends):
+            after = next((node.stage.id for node in self._nodes if node.address == raw), None)
+            ends.append((RAW.id, raw, after))
+        seen = self._repeats.found if self._repeats is not None else {}
+        return [
+            Head(
+                rung=rung,
+                after=after,
+                is_repeatable=seen[address].is_repeatable,
+                samples=seen[address].samples,
+                bytes_per_sample=seen[address].content_bytes,
+            )
+            for rung, address, after in [*sorted(ends, key=lambda end: end[1]), (SAMPLES.id, WHOLE, None)]
+            if address in seen
+        ]
 
     def _has_slow_batches(self) -> bool:
         fetches = sorted(fetch for block in self._blocks if block.rung == NONE.id for fetch in block.fetches_ns)

@@ -481,7 +481,12 @@ def cut_rung(node: Node, order: int) -> Rung:
         if node.is_item
         else f"line {node.stage.source.rpartition(':')[2] if node.stage.source else '?'}"
     )
-    return Rung(id=f"after:{node.stage.id}", label=f"cached after {what}", kind="cut", after=node.stage.id, order=order)
+    return Rung(id=cut_id(node), label=f"cached after {what}", kind="cut", after=node.stage.id, order=order)
+
+
+def cut_id(node: Node) -> str:
+    """The name of that rung."""
+    return f"after:{node.stage.id}"
 
 
 def knockout_rung(stage: Stage) -> Rung:

@@ -8,7 +8,6 @@ both orders give the same for the same random draws.
 from __future__ import annotations
 
 import ast
-import random
 import statistics
 import sys
 import time
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 
-from unstarve.measure import values
+from unstarve.measure import draws, values
 from unstarve.measure.runtime import MOST_CHOICES, item_name
 from unstarve.recording import Reordering
 
@@ -103,20 +102,26 @@ class Chain:
 
 def chains(dataset: Any) -> list[Chain]:
     """Lists of at least two callables, and of nothing else, that hang on the dataset."""
-    found: list[Chain] = []
+    found = []
+    for path, owner, part in hanging(dataset):
+        steps = _steps(part)
+        if steps is not None:
+            found.append(Chain(path, owner, part, steps))
+    return found
+
+
+def hanging(dataset: Any) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Everything that hangs on the dataset, the nearest first: how it is reached, what holds it, and itself."""
     seen = {id(dataset)}
     waiting: list[tuple[tuple[str, ...], Any]] = [((), dataset)]
-    for path, value in waiting:  # grows meanwhile: the nearest come first
+    for path, value in waiting:  # grows meanwhile
         for step, part in _parts(value):
             if id(part) in seen or len(seen) >= MOST_OBJECTS:
                 continue
             seen.add(id(part))
-            steps = _steps(part)
-            if steps is not None:
-                found.append(Chain((*path, step), value, part, steps))
+            yield (*path, step), value, part
             if len(path) + 1 < DEPTH:
                 waiting.append(((*path, step), part))
-    return found
 
 
 def chain_at(dataset: Any, path: Sequence[str]) -> Chain:
@@ -353,17 +358,13 @@ class _Comparison:
     def __init__(self, chain: Chain, samples: Sequence[_Sample]) -> None:
         self._chain = chain
         self._samples = list(samples)
-        self._sources = [_generators(step) for step in chain.steps]
+        self._sources = [draws.shared() + draws.own(step) for step in chain.steps]
         self._deadline = time.perf_counter_ns() + PATIENCE_NS
 
     def better(self) -> Reordering | None:
         """An order that gives the same in less time; None where there is none."""
-        states = [(source, _state(source)) for sources in self._sources for source in sources]
-        try:
+        with draws.put_back([source for sources in self._sources for source in sources]):
             return self._better()
-        finally:
-            for source, state in states:
-                _restore(source, state)
 
     def _better(self) -> Reordering | None:
         own = tuple(range(len(self._chain.steps)))
@@ -430,16 +431,16 @@ class _Comparison:
         arguments, keywords = values.snapshot(self._samples[number])
         spread = len(arguments) != 1
         ratios = [1.0] * len(order)
-        walls, size = [0] * len(order), _size((arguments, keywords))
+        walls, size = [0] * len(order), values.content_bytes((arguments, keywords))
         result: Any = None
         for step in order:
             for source in self._sources[step]:
-                _seed(source, 1 + number * len(order) + step)
+                draws.seed(source, 1 + number * len(order) + step)
             began = time.perf_counter_ns()
             result = self._chain.steps[step](*arguments, **keywords)
             values.force(result)
             walls[step] = time.perf_counter_ns() - began
-            given = _size(result)
+            given = values.content_bytes(result)
             ratios[step] = given / size if size else 1.0
             size = given
             arguments, keywords = _passed_on(result, bool(keywords), spread)
@@ -458,60 +459,6 @@ def _passed_on(result: Any, by_keyword: bool, spread: bool) -> _Sample:
     if by_keyword:
         return (), dict(result)
     return (tuple(result), {}) if spread else ((result,), {})
-
-
-def _size(value: Any) -> int:
-    """Bytes of the pixels and numbers in `value`, whatever memory is behind them."""
-    total = 0
-    for leaf in values.leaves(value):
-        if isinstance(leaf, torch.Tensor):
-            total += leaf.numel() * leaf.element_size()
-        elif _is_picture(leaf):
-            total += leaf.size[0] * leaf.size[1] * len(leaf.getbands())
-        else:
-            total += getattr(leaf, "nbytes", 0)
-    return total
-
-
-# --- Random generators ------------------------------------------------------------------------------------------------
-
-
-def _generators(step: Any) -> list[Any]:
-    """The generators that a callable may draw from: those of the process, and its own."""
-    numpy = sys.modules.get("numpy.random")
-    shared = [getattr(random, "_inst"), torch.default_generator]  # noqa: B009
-    kinds: tuple[type, ...] = (random.Random, torch.Generator)
-    if numpy is not None:
-        shared.append(numpy.mtrand._rand)
-        kinds += (numpy.RandomState, numpy.Generator)
-    own = [value for value in getattr(step, "__dict__", {}).values() if isinstance(value, kinds)]
-    return shared + own
-
-
-def _state(source: Any) -> Any:
-    if isinstance(source, random.Random):
-        return source.getstate()
-    if hasattr(source, "bit_generator"):
-        return source.bit_generator.state
-    return source.get_state()
-
-
-def _restore(source: Any, state: Any) -> None:
-    if isinstance(source, random.Random):
-        source.setstate(state)
-    elif hasattr(source, "bit_generator"):
-        source.bit_generator.state = state
-    else:
-        source.set_state(state)
-
-
-def _seed(source: Any, seed: int) -> None:
-    if isinstance(source, torch.Generator):
-        source.manual_seed(seed)
-    elif hasattr(source, "bit_generator"):
-        source.bit_generator.state = type(source.bit_generator)(seed).state
-    else:
-        source.seed(seed)
 
 
 # --- Whether two results are the same ---------------------------------------------------------------------------------

@@ -441,6 +441,23 @@ def _array_bytes(leaf: Any, seen: set[int]) -> int:
     return int(root.nbytes)
 
 
+def content_bytes(value: Any) -> int:
+    """Bytes of the pixels, numbers and texts in `value`, whatever memory is behind them: what storing it takes."""
+    return sum(map(_content_bytes, leaves(value)))
+
+
+def _content_bytes(leaf: Any) -> int:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.numel() * leaf.element_size()
+    if _is_picture(leaf):
+        return int(leaf.size[0] * leaf.size[1] * len(leaf.getbands()))
+    if isinstance(leaf, (str, bytes, bytearray)):
+        return len(leaf)
+    if type(leaf) is list:
+        return sum(len(item) if isinstance(item, (str, bytes)) else 8 for item in leaf)
+    return int(getattr(leaf, "nbytes", 0))
+
+
 def _tensor_bytes(leaf: torch.Tensor, seen: set[int]) -> int:
     if not _has_storage(leaf):
         return leaf.element_size() * leaf._nnz() if leaf.is_sparse else 64

@@ -23,6 +23,7 @@ from torch.utils.data import Subset, _DatasetKind, default_collate
 from unstarve.measure import lean, threads, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
+from unstarve.measure.heads import SAMPLES, Making, Repeats, repeated
 from unstarve.measure.memory import COLLECTOR, Look, MemoryWatch
 from unstarve.measure.pool import Pool
 from unstarve.measure.reads import KEPT_SAMPLES, Reads, Unkept
@@ -75,8 +76,8 @@ class Telemetry(NamedTuple):
     """Of the wall time, what serving from pools spent on copying."""
     delay_ns: int = 0
     """Of the wall time, how long the worker was ready to run but had no core."""
-    findings: Findings | Orders | None = None
-    """Result of watching, or of looking for other orders, on the batch that completed it."""
+    findings: Findings | Orders | Repeats | None = None
+    """Result of watching, of looking for other orders, or of making samples again, on the batch that completed it."""
     failure: str | None = None
     """Why the order could not be carried out; the batch was made as without it."""
     collected_ns: int = 0
@@ -184,8 +185,10 @@ class Instruments:
         self._own_cores: list[int] = []
         self._arrangement = Arrangement()
         self._search: Search | None = None
-        self._orders: Orders | None = None
         self._has_searched = False
+        self._again: list[Any] = []
+        self._has_repeated = False
+        self._told: Orders | Repeats | None = None
 
     def attach(self, fetcher: Any) -> Instruments:
         """Stand in for `fetcher`; called again when persistent workers start another epoch."""
@@ -229,13 +232,13 @@ class Instruments:
         is_plain = order["mode"] == "run"
         copied = 0 if is_plain else self._copied_ns()
         self._failure = None
-        findings: Findings | Orders | None = None
+        findings: Findings | Orders | Repeats | None = None
         try:
             data = self._fetcher.fetch(index) if is_plain else self._carry_out(order, index)
             if order["mode"] == "watch" and self._watch is not None:
                 findings = self._watch.take_findings()
-            elif order["mode"] == "commute":
-                findings, self._orders = self._orders, None
+            elif self._told is not None:
+                findings, self._told = self._told, None
         except StopIteration:
             raise
         except Exception:
@@ -397,17 +400,37 @@ class Instruments:
         if self._worker != 0 or self._has_searched:
             return self._fetcher.fetch(index)
         if hasattr(self._fetcher, "dataset_iter"):
-            self._has_searched, self._orders = True, Orders(())
+            self._has_searched, self._told = True, Orders(())
             return self._fetcher.fetch(index)
         search = self._search = self._search or Search(self._fetcher.dataset)
         try:
             batch = search.follow(lambda: self._fetcher.fetch(index))
         except Exception:  # a chain that cannot be looked at; the plain fetch decides
-            self._has_searched, self._orders = True, Orders(())
+            self._has_searched, self._told = True, Orders(())
             raise
         if search.has_enough:
-            self._has_searched, self._orders = True, search.orders()
+            self._has_searched, self._told = True, search.orders()
         return batch
+
+    def _serve_heads(self, order: dict[str, Any], index: Any) -> Any:
+        """Everything made; beside that the first worker makes some of the samples again, to see how much of the way to them
+        gives the same. A stream could not give a sample again."""
+        batch = self._fetcher.fetch(index)
+        if self._worker <= 0 and not self._has_repeated:
+            making = self._making(order)
+            self._again += index if making is not None else ()
+            if making is None or len(self._again) >= SAMPLES:
+                self._has_repeated, self._told = True, _repeats(making, self._again)
+        return batch
+
+    def _making(self, order: dict[str, Any]) -> Making | None:
+        """How single samples are made; None where they are not made by a function of Python's, one at a time."""
+        root = _root(self._fetcher)
+        if root.function is None or root.granularity != "sample" or not self._fetcher.auto_collation:
+            return None
+        opened = [tuple(address) for address in order["opened"] if address[0] != COLLATE]
+        wanted = [tuple(address) for address in order["wanted"]]
+        return Making(root.function, self._fetcher.dataset, opened, wanted, self._scout.known)
 
     def _serve_through(self, server: Server, index: Any) -> Any:
         fetcher = self._fetcher
@@ -461,6 +484,13 @@ class Instruments:
             self._pools.update(watch.pools)
             self._chains.update(watch.chains)
         return Token() if watch.is_aside else batch
+
+
+def _repeats(making: Making | None, indices: list[Any]) -> Repeats:
+    try:
+        return repeated(making, indices) if making is not None else Repeats({})
+    except Exception:  # the user's code, or what watches it, may fail on a sample that was made before
+        return Repeats({})
 
 
 def _check_memory(pool: Pool, index: Any) -> None:

@@ -1,0 +1,178 @@
+"""Which part of a pipeline gives the same every time, so that what it makes of a sample could be stored once.
+
+A head is everything that runs before a cut point. Some real samples are made several times in a worker, under other random
+draws, and what passes each cut point is compared. A head that draws random numbers does not count as repeatable, whatever
+it gave: a transform that is applied to one sample in a hundred would hardly show in a few.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import types
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unstarve.measure import draws, values
+from unstarve.measure.pool import Pool
+from unstarve.measure.reorder import EXACT, compare, hanging
+from unstarve.measure.runtime import Known, Observer
+from unstarve.measure.split import Address
+
+SAMPLES = 8
+"""Samples that are made more than once."""
+
+FEWEST_SAMPLES = 3
+"""With fewer nothing is claimed."""
+
+TIMES = 3
+"""How often each is made."""
+
+PATIENCE_NS = 4_000_000_000
+"""After so long no further sample is made."""
+
+WHOLE: Address = ()
+"""Stands for the head that is the whole of the data set's work on a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """What making samples more than once showed of one head."""
+
+    is_repeatable: bool
+    """Whether it gave the same each time, and drew no random numbers."""
+    samples: int
+    """Samples that were made."""
+    content_bytes: int
+    """What it gives of a sample, in bytes, on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """What one worker found."""
+
+    found: dict[Address, Repeat]
+    """The heads by the cut point at which they end; empty where too few samples could be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How samples are made and watched."""
+
+    function: types.FunctionType
+    """The outermost function that makes a sample."""
+    dataset: Any
+    """What it is a method of."""
+    opened: Sequence[Address]
+    """Units that are looked into."""
+    wanted: Sequence[Address]
+    """Cut points."""
+    known: Known
+    """What the process has learnt about the code."""
+
+
+def repeated(making: Making, indices: Sequence[Any]) -> Repeats:
+    """What making the samples at these indices over and over shows; generators are left as they were found.
+
+    Raises:
+        Exception: whatever the user's code raises, or what watching it does.
+    """
+    own = [part for _, _, part in hanging(making.dataset) if draws.is_generator(part)]
+    deadline = time.perf_counter_ns() + PATIENCE_NS
+    seen: list[dict[Address, Repeat]] = []
+    with draws.put_back([*draws.shared(), *own]):
+        for position, index in enumerate(indices[:SAMPLES]):
+            if time.perf_counter_ns() > deadline:
+                break
+            made = [_made(making, index, own, 1 + position * TIMES + turn) for turn in range(TIMES)]
+            seen.append({address: _compared(address, made) for address in (*making.wanted, WHOLE)})
+    return Repeats(_summary(seen) if len(seen) >= FEWEST_SAMPLES else {})
+
+
+def _summary(seen: Sequence[dict[Address, Repeat]]) -> dict[Address, Repeat]:
+    return {
+        address: Repeat(
+            all(sample[address].is_repeatable for sample in seen),
+            len(seen),
+            int(statistics.fmean(sample[address].content_bytes for sample in seen)),
+        )
+        for address in seen[0]
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    """What came past a cut point."""
+
+    frames: list[dict[str, Any]]
+    """For each function on the way, the locals that its rest may read."""
+    has_drawn: bool
+    """Whether random numbers had been drawn."""
+
+
+def _made(making: Making, index: Any, own: Iterable[Any], seed: int) -> dict[Address, _Passed]:
+    """What passes the cut points while the sample at an index is made; those it does not come to are left out."""
+    shared = draws.shared()
+    for source in shared:
+        draws.seed(source, seed)
+    observer = _Observer(making, [*shared, *own])
+    try:
+        result = observer.run(making.function, (making.dataset, index), record=False)
+        whole = _Passed([{"result": values.snapshot(result)}], observer.has_drawn())
+    finally:
+        observer.close()
+    return {**observer.passed(), WHOLE: whole}
+
+
+class _Observer(Observer):
+    """Keeps one value at each cut point, and sees whether random numbers were drawn on the way there."""
+
+    def __init__(self, making: Making, sources: Sequence[Any]) -> None:
+        super().__init__(making.opened, making.wanted, limit=1, known=making.known)
+        self.pools = {address: Pool(always_copy=True) for address in making.wanted}
+        self._sources = sources
+        self._marks = [draws.mark(source) for source in sources]
+        self._drawn: dict[Address, bool] = {}
+
+    def _keep(self, address: Address, item: Any, frame: dict[str, Any]) -> None:
+        super()._keep(address, item, frame)
+        self._drawn.setdefault(address, self.has_drawn())
+
+    def has_drawn(self) -> bool:
+        """Whether random numbers have been drawn since this observer was made."""
+        pairs = zip(self._sources, self._marks, strict=True)
+        return any(draws.mark(source) != before for source, before in pairs)
+
+    def passed(self) -> dict[Address, _Passed]:
+        """What was kept."""
+        kept = {a: pool for a, pool in self.pools.items() if len(pool) and a not in self.refused}
+        return {address: _Passed(pool.serve(), self._drawn[address]) for address, pool in kept.items()}
+
+
+def _compared(address: Address, made: Sequence[dict[Address, _Passed]]) -> Repeat:
+    """Whether one sample came past the cut point each time, in the same state."""
+    passed = [turn[address] for turn in made if address in turn]
+    if not passed:
+        return Repeat(False, 1, 0)
+    is_repeatable = len(passed) == len(made) and not any(each.has_drawn for each in passed)
+    is_repeatable = is_repeatable and all(_is_same(passed[0].frames, each.frames) for each in passed[1:])
+    stored = [value for frame in passed[0].frames for value in frame.values() if type(value) is not values.Shared]
+    return Repeat(is_repeatable, 1, values.content_bytes(stored))
+
+
+def _is_same(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:
+    if [frame.keys() for frame in left] != [frame.keys() for frame in right]:
+        return False
+    pairs = [(first[name], second[name]) for first, second in zip(left, right, strict=True) for name in first]
+    try:
+        return all(_is_same_value(first, second) for first, second in pairs)
+    except Exception:  # comparing objects of the user's may raise anything
+        return False
+
+
+def _is_same_value(left: Any, right: Any) -> bool:
+    if type(left) is values.Shared and type(right) is values.Shared:
+        is_method = isinstance(left.target, types.MethodType)
+        return left.target is right.target or (is_method and bool(left.target == right.target))
+    return compare(left, right) == EXACT

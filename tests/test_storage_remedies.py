@@ -1,0 +1,297 @@
+"""Remedies for how data are stored, read and decoded: when they are given, and the figures that they carry."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+from test_judge import MS, make_recording, make_rung, make_stage
+
+from unstarve.judge import judge
+from unstarve.recording import Head, Loader, Recording, Rung, Stage
+from unstarve.report import Remedy
+
+GB, MB = 10**9, 10**6
+STARVED = {"none": 80.0, "samples": 22.0, "host": 20.0}
+LOADER = Loader(
+    number=0, name="DataLoader(Toy)", length=6250, batch_size=8, num_workers=2, source="train.py:90", dataset_length=50_000
+)  # fmt: skip
+DECODE = make_stage("decode", 10, kind="decode", name="Image.open", text="image = Image.open(path)")
+RESIZE = make_stage("transform:0", 4, kind="transform", name="Resize", source="train.py:12", text="Resize(256)")
+CROP = make_stage("transform:1", 1, kind="transform", name="RandomCrop", source="train.py:13", text="RandomCrop(224)")
+RAW = Head(rung="raw", after="decode", is_repeatable=True, samples=8, bytes_per_sample=3 * MB)
+RESIZED = Head(rung="after:transform:0", after="transform:0", is_repeatable=True, samples=8, bytes_per_sample=200_000)
+CROPPED = Head(rung="after:transform:1", after="transform:1", is_repeatable=False, samples=8, bytes_per_sample=150_000)
+WHOLE = Head(rung="samples", is_repeatable=False, samples=8, bytes_per_sample=150_000)
+
+
+def make(periods: dict[str, float], *stages: Stage, heads: tuple[Head, ...] = (), **facts: Any) -> Recording:
+    """A starved loop with these rungs besides."""
+    periods = {**STARVED, **periods}
+    rungs = tuple(
+        Rung(id=name, label=name, kind="cut", after=name[6:], order=79)
+        if name.startswith("after:")
+        else make_rung(name)
+        for name in periods
+    )
+    facts = {"loader": LOADER, "rungs": rungs, "free_memory_bytes": 30 * GB, **facts}
+    return make_recording(periods, stages=stages, heads=heads, **facts)
+
+
+def given(recording: Recording, ident: str) -> Remedy | None:
+    return next((remedy for remedy in judge(recording).remedies if remedy.id == ident), None)
+
+
+def needed(recording: Recording, ident: str) -> Remedy:
+    remedy = given(recording, ident)
+    assert remedy is not None
+    return remedy
+
+
+# --- A head that gives the same every epoch ---------------------------------------------------------------------------
+
+CACHED = {"raw": 60.0, "after:transform:0": 25.0, "after:transform:1": 24.0, "knockout:decode": 40.0}
+HEADS = (RAW, RESIZED, CROPPED, WHOLE)
+
+
+def test_the_head_that_gains_most_is_stored_with_its_measured_gain() -> None:
+    """Up to the resize: it repeats and gained 3.2 times; the crop gained more and does not repeat."""
+    remedy = needed(make(CACHED, DECODE, RESIZE, CROP, heads=HEADS), "cache-head")
+    assert remedy.measured_gain is not None
+    assert remedy.measured_gain.value == pytest.approx(80 / 25, rel=0.02)
+    assert remedy.predicted_gain is None
+    assert remedy.about == "decode"
+    assert "Everything up to `Resize` (train.py:12)" in remedy.advice
+    assert "on 8 real samples" in remedy.advice
+    assert "It takes 10 GB for 50000 samples (200 kB each), which fits into the 30 GB" in remedy.advice
+
+
+def test_what_storing_costs_and_when_it_has_paid_off_is_said() -> None:
+    """An epoch of 6250 steps takes 500 s, and 312 s where what was stored makes it 1.6 times as fast; a pass as long as an
+    epoch is earned after 1.6 / 0.6 epochs."""
+    remedy = needed(make({**CACHED, "after:transform:0": 50.0}, DECODE, RESIZE, heads=(RESIZED,)), "cache-head")
+    told = re.search(r"An epoch then takes ([\d.]+) min instead of ([\d.]+) min", remedy.advice)
+    assert told is not None
+    assert [float(figure) for figure in told.groups()] == pytest.approx([312 / 60, 500 / 60], rel=0.02)
+    assert "pays from the second on" in remedy.advice
+    assert "paid off after 3 epochs" in remedy.advice
+
+
+def test_what_does_not_fit_into_memory_is_said_with_the_speed_that_a_disk_needs() -> None:
+    """200 kB for each of 8 samples a step of 25 ms are 64 MB/s; a gain measured from memory is no more than a prediction."""
+    remedy = needed(make(CACHED, DECODE, RESIZE, CROP, heads=HEADS, free_memory_bytes=4 * GB), "cache-head")
+    told = re.search(r"more than the 4 GB of free memory have room for: from disk that is ([\d.]+) MB/s", remedy.advice)
+    assert told is not None
+    assert float(told[1]) == pytest.approx(64, rel=0.02)
+    assert remedy.measured_gain is None
+    assert remedy.predicted_gain is not None
+    assert remedy.predicted_gain.value == pytest.approx(80 / 25, rel=0.02)
+
+
+def test_a_head_that_fits_goes_before_one_that_gains_more() -> None:
+    """The finished samples repeat too, but their floats take more than the memory."""
+    whole = dataclasses.replace(WHOLE, is_repeatable=True, bytes_per_sample=1_200_000)
+    remedy = needed(make(CACHED, DECODE, RESIZE, CROP, heads=(RAW, RESIZED, whole)), "cache-head")
+    assert "`Resize`" in remedy.advice
+    remedy = needed(
+        make(CACHED, DECODE, RESIZE, CROP, heads=(RAW, RESIZED, whole), free_memory_bytes=90 * GB), "cache-head"
+    )
+    assert "The data set's whole work on a sample" in remedy.advice
+
+
+def test_of_heads_that_gain_alike_the_smallest_is_stored() -> None:
+    """Nothing is won by keeping floats where bytes do."""
+    floats = dataclasses.replace(CROPPED, is_repeatable=True, bytes_per_sample=800_000)
+    periods = {**CACHED, "after:transform:0": 24.4}
+    remedy = needed(
+        make(periods, DECODE, RESIZE, CROP, heads=(RAW, RESIZED, floats), free_memory_bytes=90 * GB), "cache-head"
+    )
+    assert "`Resize`" in remedy.advice
+
+
+@pytest.mark.parametrize(
+    ("heads", "period", "facts"),
+    [
+        ((), 25.0, {}),
+        ((dataclasses.replace(RESIZED, is_repeatable=False), WHOLE), 25.0, {}),
+        ((RESIZED,), 77.0, {}),
+        ((dataclasses.replace(RESIZED, bytes_per_sample=0),), 25.0, {}),
+        ((RESIZED,), 25.0, {"loader": dataclasses.replace(LOADER, kind="iterable")}),
+        ((RESIZED,), 25.0, {"loader": dataclasses.replace(LOADER, dataset_length=None, length=None)}),
+    ],
+    ids=["not looked at", "random", "gains little", "gives nothing", "stream", "unknown length"],
+)
+def test_what_is_random_gains_little_or_has_no_end_is_not_stored(
+    heads: tuple[Head, ...], period: float, facts: dict[str, Any]
+) -> None:
+    """Nothing is advised without a measured gain, a size and samples that were the same."""
+    periods = {"after:transform:0": period, "knockout:decode": 40.0}
+    assert given(make(periods, DECODE, RESIZE, heads=heads, **facts), "cache-head") is None
+
+
+def test_a_head_without_a_culprit_in_it_is_stored_all_the_same() -> None:
+    """What gained when it was served is worth a word, whoever is to blame."""
+    periods = {"after:transform:0": 50.0, "knockout:transform:1": 40.0}
+    remedy = needed(make(periods, DECODE, RESIZE, CROP, heads=(RESIZED, CROPPED)), "cache-head")
+    assert remedy.about == "transform:0"
+
+
+@pytest.mark.parametrize(("heads", "is_said"), [((), True), ((CROPPED,), False)])
+def test_storing_is_no_platitude_where_it_was_looked_at(heads: tuple[Head, ...], is_said: bool) -> None:
+    """Whether something is the same every epoch is asked only where nobody knows."""
+    advice = needed(make({"knockout:transform:1": 40.0}, DECODE, CROP, heads=heads), "cheaper:transform:1").advice
+    assert ("if it is the same every epoch" in advice) is is_said
+
+
+# --- Pictures that are decoded whole ----------------------------------------------------------------------------------
+
+BLAMED = {"knockout:decode": 30.0}
+
+
+def test_only_the_crop_is_decoded_where_one_follows() -> None:
+    """A tenth of the pixels is kept: the entropy code of all has to be undone, so the gain is less than the stage's own."""
+    convert = make_stage("transform:0", 1, kind="transform", name="PILToTensor", text="PILToTensor()")
+    before = Head(
+        rung="after:transform:0", after="transform:0", is_repeatable=True, samples=8, bytes_per_sample=1_500_000
+    )
+    remedy = needed(make(BLAMED, DECODE, convert, CROP, heads=(before, CROPPED)), "decode-crop")
+    assert "`RandomCrop` throws away what `Image.open` decoded. It keeps 10% of the pixels." in remedy.advice
+    assert remedy.predicted_gain is not None
+    assert 1.2 < remedy.predicted_gain.value < 80 / 30
+    assert "jpeg.crop(" in (remedy.patch or "")
+
+
+@pytest.mark.parametrize("name", ["RandomResizedCrop", "RandomCrop"])
+def test_without_known_pixels_no_gain_is_predicted(name: str) -> None:
+    """How much a random resized crop takes is not seen from the size of what it gives."""
+    crop = dataclasses.replace(CROP, name=name)
+    heads = (RAW, CROPPED) if "Resized" in name else ()
+    remedy = needed(make(BLAMED, DECODE, crop, heads=heads), "decode-crop")
+    assert remedy.predicted_gain is None
+    assert "% of the pixels" not in remedy.advice
+
+
+def test_a_picture_that_is_made_small_is_decoded_small() -> None:
+    """A fifteenth of the pixels is kept, so half of each side is too much and a quarter too little."""
+    remedy = needed(make(BLAMED, DECODE, RESIZE, heads=(RAW, RESIZED)), "decode-smaller")
+    assert "6.7% of the pixels, so 1/2 of each side is enough" in remedy.advice
+    assert "image.draft(" in (remedy.patch or "")
+    assert remedy.predicted_gain is not None
+    opencv = dataclasses.replace(DECODE, name="cv2.imdecode", text="image = cv2.imdecode(data, 1)")
+    assert "IMREAD_REDUCED_COLOR_2" in (
+        needed(make(BLAMED, opencv, RESIZE, heads=(RAW, RESIZED)), "decode-smaller").patch or ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("decode", "stages", "heads"),
+    [
+        (DECODE, (make_stage("transform:0", 1, kind="transform", name="RandomRotation"), CROP), ()),
+        (DECODE, (dataclasses.replace(CROP, name="FiveCrop"),), ()),
+        (DECODE, (CROP,), (dataclasses.replace(RAW, bytes_per_sample=160_000), CROPPED)),
+        (DECODE, (RESIZE,), (dataclasses.replace(RAW, bytes_per_sample=300_000), RESIZED)),
+        (make_stage("decode", 10, kind="decode", name="json.loads", text="x = json.loads(line)"), (CROP,), ()),
+        (dataclasses.replace(DECODE, cpu_ns=(MS,) * 10), (CROP,), ()),
+        (DECODE, (), ()),
+    ],
+    ids=["something between", "many crops", "large crop", "large resize", "no picture", "waits", "nothing behind"],
+)  # fmt: skip
+def test_pictures_are_decoded_whole_where_all_of_them_is_used(
+    decode: Stage, stages: tuple[Stage, ...], heads: tuple[Head, ...]
+) -> None:
+    """No part of the picture is left out that something else looks at, and nothing is said of other things than pictures."""
+    found = {remedy.id for remedy in judge(make(BLAMED, decode, *stages, heads=heads)).remedies}
+    assert not found & {"decode-crop", "decode-smaller"}
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def reading(size: int, calls: int, *, text: str = "data = file.read()", cpu: float = 0.1, **facts: Any) -> Recording:
+    """A stage that waits 9 ms of its 10 for so many bytes in so many calls."""
+    stage = make_stage("load", 10, cpu=cpu, kind="read", text=text)
+    stage = dataclasses.replace(stage, read_bytes=10 * size, read_calls=10 * calls)
+    return make({"knockout:load": 25.0}, stage, **facts)
+
+
+def test_small_reads_are_told_what_the_ceiling_takes() -> None:
+    """400 samples a second in 2 calls of 4 KiB together: 800 calls, but 1.6 MB/s."""
+    remedy = needed(reading(4096, 2), "larger-files")
+    assert "reads only 4 KiB in 2 calls, at 0.41 MB/s" in remedy.advice
+    told = re.search(r"the loop takes ([\d.]+) such calls a second, but no more than ([\d.]+) MB/s", remedy.advice)
+    assert told is not None
+    assert [float(figure) for figure in told.groups()] == pytest.approx([800, 1.64], rel=0.02)
+    assert given(reading(1 << 20, 2), "larger-files") is None
+
+
+def test_waits_that_must_overlap_are_counted() -> None:
+    """400 samples a second that wait 9 ms each are 3.6 at a time; two workers wait for two, so each needs two threads."""
+    remedy = needed(reading(1 << 20, 2), "concurrent-reads")
+    assert (
+        "A sample waits 9 ms here, so at the loop's ceiling 3.6 samples wait at a time; 2 workers wait for 2."
+        in remedy.advice
+    )
+    told = re.search(r"It reads ([\d.]+) MB/s now, and ([\d.]+) MB/s then", remedy.advice)
+    assert told is not None
+    assert [float(figure) for figure in told.groups()] == pytest.approx([105, 419], rel=0.02)
+    assert "ThreadPoolExecutor(2)" in (remedy.patch or "")
+
+
+def test_few_waits_are_not_counted() -> None:
+    """Where the workers could wait for all of them, no number of threads is given."""
+    loader = dataclasses.replace(LOADER, num_workers=8)
+    remedy = needed(reading(1 << 20, 2, loader=loader), "concurrent-reads")
+    assert remedy.patch is None
+    assert "at a time" not in remedy.advice
+
+
+def test_large_reads_that_nobody_unpacks_may_be_compressed() -> None:
+    """1 MB in 9 ms: decompression pays from twice that speed on, and then half is read."""
+    remedy = needed(reading(MB, 2), "compress")
+    assert "waits 9 ms for 1 MB (111 MB/s for each worker)" in remedy.advice
+    assert "more than 222 MB/s" in remedy.advice
+    assert remedy.predicted_gain is None
+
+
+@pytest.mark.parametrize(
+    ("size", "text", "cpu"),
+    [(4096, "data = file.read()", 0.1), (MB, "data = file.read()", 1.0), (10 * MB, "data = file.read()", 0.1)],
+    ids=["small", "computes", "fast"],
+)
+def test_other_reads_are_not_compressed(size: int, text: str, cpu: float) -> None:
+    """Small ones wait for something else, and what comes fast is not worth a core."""
+    assert given(reading(size, 2, text=text, cpu=cpu), "compress") is None
+
+
+def test_what_is_unpacked_already_is_not_compressed_again() -> None:
+    """A JPEG does not get smaller."""
+    load = dataclasses.replace(make_stage("load", 10, cpu=0.1, kind="read"), read_bytes=10 * MB, read_calls=20)
+    recording = make({"knockout:load": 25.0}, load, dataclasses.replace(DECODE, wall_ns=(MS,) * 10))
+    assert given(recording, "compress") is None
+
+
+UNZIP = dataclasses.replace(
+    make_stage("decode", 10, kind="decode", name="gzip.decompress", text="data = gzip.decompress(packed)"),
+    read_bytes=10 * 100_000,
+)
+
+
+def test_dear_decompression_is_weighed_against_reading_more() -> None:
+    """3 MB instead of 100 kB for each of 400 samples a second."""
+    remedy = needed(make(BLAMED, UNZIP, CROP, heads=(RAW,)), "lighter-codec")
+    assert "takes 10 ms of a core" in remedy.advice
+    told = re.search(r"is 3 MB instead of 100 kB: ([\d.]+) instead of ([\d.]+) MB/s", remedy.advice)
+    assert told is not None
+    assert [float(figure) for figure in told.groups()] == pytest.approx([1200, 40], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("stage", "heads"),
+    [(UNZIP, ()), (DECODE, (RAW,)), (dataclasses.replace(UNZIP, read_bytes=0), (RAW,))],
+    ids=["unknown size", "a picture", "nothing read"],
+)
+def test_decompression_is_left_alone_where_the_sizes_are_not_known(stage: Stage, heads: tuple[Head, ...]) -> None:
+    """Without both sizes nothing can be weighed; pictures are another matter."""
+    assert given(make(BLAMED, stage, heads=heads), "lighter-codec") is None
