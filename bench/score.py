@@ -319,8 +319,11 @@ def load_json(path):
 
 
 def measured_gain(case, expected, options, cache):
-    """Return the median measured ratio of a case, from the cache where it is there; None with --no-gain."""
-    if options.no_gain:
+    """Return the median measured ratio of a case, from the cache where it is there; None with --no-gain.
+
+    None too where nobody is guilty: no gain is predicted there, so there is nothing to compare with.
+    """
+    if options.no_gain or expected["culprit"] is None:
         return None
     if case not in cache:
         cache[case] = measure_ratios(case, expected.get("steps", 40))
@@ -333,6 +336,9 @@ def run_case(case, options, cache):
     """Diagnose one case once and return its scored row."""
     expected = load_json(CASES / case / "expect.json")
     report, seconds, errors = diagnose(case, options.budget)
+    if options.reports and report:
+        options.reports.mkdir(parents=True, exist_ok=True)
+        Path(options.reports, f"{case}.{time.time_ns()}.json").write_text(json.dumps(report, indent=1))
     verdict = (report or {}).get("verdict") or {}
     first = (verdict.get("culprits") or [{}])[0]
     marks = score(expected, report, source_line(first.get("source"), case))
@@ -372,6 +378,7 @@ def parse_options(arguments):
     measuring.add_argument("--no-gain", action="store_true", help="do not measure fixed.py against train.py")
     measuring.add_argument("--measure-only", action="store_true", help="measure ratios into expect.json, no diagnosis")
     parser.add_argument("--ratios", type=Path, help="JSON file in which measured ratios are kept")
+    parser.add_argument("--reports", type=Path, help="folder in which the tool's JSON reports are kept")
     parser.add_argument("--results", type=Path, default=BENCH / "RESULTS.md", help="page to write")
     return parser.parse_args(arguments)
 
@@ -385,8 +392,8 @@ def main(arguments=None):
     cache = load_json(options.ratios)
     if options.measure_only:
         for case in cases:
-            measured_gain(case, load_json(CASES / case / "expect.json"), options, cache)
-            write_gain(case, cache)
+            if measured_gain(case, load_json(CASES / case / "expect.json"), options, cache) is not None:
+                write_gain(case, cache)
         return
     tasks = [case for case in cases for _ in range(options.runs)]
     with ThreadPoolExecutor(options.jobs) as pool:
