@@ -228,6 +228,24 @@ def test_an_epoch_that_ends_while_batches_are_kept_ends_the_loop(count: int) -> 
             assert engine.blocks
 
 
+def test_a_start_is_waited_for_whatever_the_experiment_is_at() -> None:
+    """Two starts are clocked as the script's own, so that each costs what its workers need to begin."""
+    loader = DataLoader(Numbers(16), batch_size=2, num_workers=1, worker_init_fn=_begin_slowly)
+    engine = Engine(Options(budget_s=4))
+    with installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for _ in loader:
+                time.sleep(0.01)
+    first, second = engine.recording().starts[:2]
+    assert first.natural
+    assert second.natural
+    assert min(first.first_wait_ns, second.first_wait_ns) > 250_000_000
+
+
+def _begin_slowly(worker: int) -> None:
+    time.sleep(0.3)
+
+
 class Unready:
     """A batch sampler whose length is known only once it has begun."""
 

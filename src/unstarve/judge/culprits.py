@@ -19,7 +19,7 @@ from unstarve.judge.evidence import (
     share_of,
     waiting_of,
 )
-from unstarve.judge.memory import collected, copied_pages
+from unstarve.judge.memory import collected, collecting_share, copied_pages
 from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
 from unstarve.judge.walltime import dropping_start, waiting_loader
 from unstarve.recording import BodyLine, Stage
@@ -53,8 +53,8 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     if bound == "start":
         return tuple(_dropped(evidence) or copied_pages(evidence, time, at_start=True) or _worker_start(evidence, time))
     if bound == "step":
-        found = collected(evidence, time) + _copy(evidence, time) + _own_copy(evidence)
-        return tuple(found + _step_host(evidence, time))
+        found = collected(evidence, time) + _copy(evidence, time) + _own_copy(evidence) + _step_host(evidence, time)
+        return tuple(sorted(found, key=lambda culprit: -culprit.gain.low))
     if bound == "unresolved":
         return ()
     rules: tuple[Rule, ...] = (
@@ -597,7 +597,8 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
     busy = evidence.main_cpu_fraction(evidence.ceiling_id)
     # a thread that waits for a device spins, which looks like work
     lines = [x for x in evidence.recording.body if x.cpu_fraction >= 0.05 and not x.is_torch and x.syncs < 0.5]
-    host = sum(line.cpu_fraction for line in lines)
+    # collections happen in whatever line makes an object, and are a cause of their own
+    host = sum(line.cpu_fraction for line in lines) - collecting_share(evidence, evidence.ceiling_id)
     if not lines or busy < 0.2 or host < 0.15:
         return []
     hottest = _to_blame(evidence, host)

@@ -34,6 +34,12 @@ NEARLY_FULL = 0.8
 """Share of the free shared memory that batches on their way may take."""
 
 
+def collecting_share(evidence: Evidence, rung: str) -> float:
+    """Share of the rung's time in which the loop's own process collected garbage."""
+    blocks = evidence.of(rung)
+    return sum(block.main_collected_ns for block in blocks) / max(1, sum(b.end_ns - b.start_ns for b in blocks))
+
+
 def collected(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """Garbage collections, where the loop was faster without."""
     gain = evidence.contrast(COLLECTOR_OFF, "none")
@@ -41,7 +47,7 @@ def collected(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     blocks = evidence.of("none")
     made = sum(sum(block.collections_ns) for block in blocks) / max(1, sum(sum(b.fetches_ns) for b in blocks))
-    own = sum(block.main_collected_ns for block in blocks) / max(1, sum(b.end_ns - b.start_ns for b in blocks))
+    own = collecting_share(evidence, "none")
     if max(made, own) < evidence.threshold:  # they cannot have gained that
         return []
     return [

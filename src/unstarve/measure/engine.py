@@ -528,9 +528,15 @@ class Engine:
                 sentence = f"The experiment ended early, by a fault of ours: {type(error).__name__}: {error}"
                 self.note(Note(id="experiment-failed", sentence=sentence))
                 return self._end(session)
+        if self._given.source != "loader" and self._is_starting(session):
+            return self._pull(session)  # what a start costs shows only if its first batch is waited for
         found = self._provide(session, self._given)
         self._given = None
         return found
+
+    def _is_starting(self, session: Session) -> bool:
+        """Whether this is the first batch of an iterator whose start is clocked as one of the script's own."""
+        return session.delivered == 0 and session.has_started and session.fleet is not None and len(session.starts) < 2
 
     def _end(self, session: Session) -> tuple[Any, Telemetry | None]:
         self._finish()
