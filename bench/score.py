@@ -323,7 +323,7 @@ def measured_gain(case, expected, options, cache):
 
     None too where nobody is guilty: no gain is predicted there, so there is nothing to compare with.
     """
-    if options.no_gain or expected["culprit"] is None:
+    if options.no_gain or expected["culprit"] is None or (options.known_gain and case not in cache):
         return None
     if case not in cache:
         cache[case] = measure_ratios(case, expected.get("steps", 40))
@@ -376,6 +376,7 @@ def parse_options(arguments):
     parser.add_argument("--budget", type=float, help="the tool's --budget, seconds")
     measuring = parser.add_mutually_exclusive_group()
     measuring.add_argument("--no-gain", action="store_true", help="do not measure fixed.py against train.py")
+    measuring.add_argument("--known-gain", action="store_true", help="take gains from --ratios only, measure none")
     measuring.add_argument("--measure-only", action="store_true", help="measure ratios into expect.json, no diagnosis")
     parser.add_argument("--ratios", type=Path, help="JSON file in which measured ratios are kept")
     parser.add_argument("--reports", type=Path, help="folder in which the tool's JSON reports are kept")
