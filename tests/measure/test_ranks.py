@@ -16,7 +16,7 @@ import torch.distributed
 from torch.distributed import HashStore
 
 from unstarve.measure.experiment import Give, Program, Step
-from unstarve.measure.ranks import Ranks, follow, lead, of_this_process
+from unstarve.measure.ranks import END, Ranks, Turn, follow, lead, of_this_process
 from unstarve.measure.worker import Telemetry
 from unstarve.recording import RankWait, Settings
 
@@ -124,6 +124,19 @@ def test_a_follower_that_joins_late_catches_up() -> None:
     assert [give.source for give in gives] == ["loader", "host", "loader"]
 
 
+def test_a_turn_is_repeated_for_batches_that_come_before_what_it_asks_for() -> None:
+    """Such as the first of an epoch whose start is clocked; what the leader did is not done again, nor told twice."""
+    store = HashStore()
+    ranks = ranks_of(store, 0)
+    ranks.tell(3, Turn((("use", TWO),), "host"))
+    ranks.repeat(3)
+    ranks.repeat(4)
+    ranks.tell(5, Turn(source=END))
+    assert ranks_of(store, 1).hear(3, 0.1) == Turn((("use", TWO),), "host")
+    assert ranks_of(store, 1).hear(4, 0.1) == Turn(source="host")
+    assert ranks_of(store, 1).hear(5, 0.1).source == END
+
+
 def test_the_leader_learns_how_the_others_fared() -> None:
     store = HashStore()
     assert told(store).waits == (RankWait(rank=1, steps=4, wait_ns=10, span_ns=40),)
@@ -158,7 +171,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 class Slow(Dataset):
     def __len__(self):
-        return 2000
+        return EPOCH
     def __getitem__(self, index):
         time.sleep(0.002 if dist.get_rank() == 0 else LATE)
         return torch.randn(8), index % 3
@@ -169,7 +182,7 @@ def main():
     model = DistributedDataParallel(torch.nn.Linear(8, 3))
     dataset = Slow()
     loader = DataLoader(dataset, batch_size=8, sampler=DistributedSampler(dataset), num_workers=1)
-    for epoch in range(100):
+    for epoch in range(2000):
         for inputs, labels in loader:
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             time.sleep(0.008)
@@ -178,10 +191,10 @@ main()
 """
 
 
-def run_ranks(folder: Path, late_s: float) -> tuple[list[subprocess.CompletedProcess], dict[str, Any]]:
+def run_ranks(folder: Path, late_s: float, samples: int) -> tuple[list[subprocess.CompletedProcess], dict[str, Any]]:
     """Two ranks of the script under the tool, which writes rank 0's report."""
     script, report = folder / "train.py", folder / "report.json"
-    script.write_text(SCRIPT.replace("LATE", str(late_s)))
+    script.write_text(SCRIPT.replace("LATE", str(late_s)).replace("EPOCH", str(samples)))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -202,9 +215,10 @@ def run_ranks(folder: Path, late_s: float) -> tuple[list[subprocess.CompletedPro
 
 
 @pytest.mark.live
-def test_ranks_that_wait_for_each_other_end_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("samples", [2000, 130], ids=["long epochs", "short epochs"])
+def test_ranks_that_wait_for_each_other_end_together(tmp_path: Path, samples: int) -> None:
     """Rank 0 gets the report, with the other's slower data named; rank 1 is fed when it is, says nothing, and fails not."""
-    done, report = run_ranks(tmp_path, late_s=0.004)
+    done, report = run_ranks(tmp_path, late_s=0.004, samples=samples)
     assert [process.returncode for process in done] == [0, 0], done[0].stderr + done[1].stderr
     assert "unstarve" in done[0].stdout.lower()
     assert done[1].stdout == ""

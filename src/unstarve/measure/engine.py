@@ -516,6 +516,8 @@ class Engine:
         if self._bench is not None:
             self._bench.go_on()
         self._is_disturbed = self._given is not None  # the epoch ended before the batch that was asked for
+        if self._given is not None and self._ranks is not None and self._ranks.is_leader:
+            self._ranks.repeat(session.total)
         if self._given is None:
             try:
                 self._given = next(self._program) if step is None else self._program.send(step)

@@ -62,6 +62,7 @@ class Ranks:
         self.number = number
         self.count = count
         self.leader = leader
+        self._last = (-1, Turn())
 
     @property
     def is_leader(self) -> bool:
@@ -82,6 +83,13 @@ class Ranks:
     def tell(self, batch: int, turn: Turn) -> None:
         """Say what this rank, the leader, did for its batch of this number."""
         self._store.set(f"turn/{batch}", pickle.dumps(turn))
+        self._last = batch, turn
+
+    def repeat(self, batch: int) -> None:
+        """Say for a batch of which nothing was said yet that the last turn goes on: what it asked for is still to come."""
+        last, turn = self._last
+        if batch > last:
+            self.tell(batch, replace(turn, deeds=()))
 
     def hear(self, batch: int, patience_s: float) -> Turn:
         """What the leader did for this batch; an end where nothing is heard of it any more."""
