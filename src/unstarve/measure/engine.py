@@ -253,6 +253,8 @@ class Engine:
             return make_iterator(loader)
         self.pause()
         session = self._session(loader)
+        if self._simulate_step_ms is not None and self._is_wanted(session):
+            self._simulate(loader, make_iterator, self._simulate_step_ms)
         if session.is_iterated and not session.is_taken_over:
             return Beside(session, make_iterator(loader))
         now = self.clock_ns()
@@ -269,8 +271,6 @@ class Engine:
         session.construct_ns = self.clock_ns() - now
         iterator = Watched(self, session, loader)
         session.hand_out(iterator)
-        if self._simulate_step_ms is not None and self._is_wanted(session):
-            self._simulate(session, make_iterator, self._simulate_step_ms)
         return iterator
 
     def _others_total(self, session: Session) -> int:
@@ -283,14 +283,14 @@ class Engine:
         if not session.is_iterated and fleet is not None and not is_ours and not fleet.is_persistent:
             fleet.close()
 
-    def _simulate(self, session: Session, make_iterator: Callable[[Any], Any], step_ms: float) -> None:
+    def _simulate(self, loader: Any, make_iterator: Callable[[Any], Any], step_ms: float) -> None:
         """Run our own loop over the loader, for as many epochs as it takes; ends by raising `Finished`."""
         self._simulate_step_ms = None
         accelerator = simulate.SimulatedAccelerator()
         with simulate.use(accelerator):
             while True:
-                for batch in self.iterate(session.loader, make_iterator):
-                    accelerator.to_device(batch, non_blocking=session.facts.pin_memory)
+                for batch in self.iterate(loader, make_iterator):
+                    accelerator.to_device(batch, non_blocking=getattr(loader, "pin_memory", False))
                     accelerator.launch(step_ms / 1e3)
 
     def pause(self) -> None:
