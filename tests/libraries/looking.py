@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -54,12 +55,14 @@ def look(subject: Any) -> Look:
     loader = subject if isinstance(subject, DataLoader) else DataLoader(subject, batch_size=4)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a worker
+    gc.disable()  # a whole suite's objects take a second to look through, which would be some sample's
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(1)
     try:
         return _Looker(loader).look()
     finally:
         torch.set_num_threads(threads)
+        gc.enable()
 
 
 class _Looker:

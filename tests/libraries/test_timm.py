@@ -66,4 +66,5 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_guilty_transform_is_named(case: Case, tmp_path: Any) -> None:
     """The step that takes the time is named, among those that timm has put together."""
-    assert look(case.make(tmp_path)).guilty == case.guilty
+    found = look(case.make(tmp_path))
+    assert found.guilty == case.guilty, found
