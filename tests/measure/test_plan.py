@@ -124,6 +124,7 @@ def test_stages_that_may_read_and_that_decode_are_told(text: str, calls: int, re
     [
         ("sparse.csr_matrix", "code"), ("morphology.opening", "code"), ("self.readout", "code"), ("self.is_ready", "code"),
         ("parser.parse", "decode"), ("fits.open", "read"), ("file.readline", "read"),
+        ("np.loadtxt", "decode"), ("pd.read_csv", "decode"),
     ],
 )  # fmt: skip
 def test_words_inside_other_words_say_nothing(callee: str, kind: str) -> None:

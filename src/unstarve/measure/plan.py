@@ -33,7 +33,7 @@ _READ = re.compile(
 )
 _DECODE = re.compile(
     r"decode|decompress|inflate|convert$|imdecode|frombuffer|frombytes|unpack|loads$|json\.load|pickle\.load|(?<!s)parse"
-    r"|to_pil|Image\.open",
+    r"|to_pil|Image\.open|loadtxt|genfromtxt|read_csv",
     re.IGNORECASE,
 )
 _DECODES_PATH = re.compile(r"imread|read_(image|video)|(sf|soundfile)\.read|(audio|librosa)\.load", re.IGNORECASE)
