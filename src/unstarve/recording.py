@@ -271,6 +271,13 @@ class Loader:
     them all in each; None without such a limit."""
 
     @property
+    def samples(self) -> int | None:
+        """Samples of the data set, by its own account, or of an epoch; None where neither is known."""
+        if self.dataset_length is not None:
+            return self.dataset_length
+        return self.length * self.batch_size if self.length and self.batch_size else None
+
+    @property
     def settings(self) -> Settings:
         """What the script chose of what could be chosen otherwise."""
         return Settings(

@@ -85,7 +85,7 @@ def cached_head(recording: Recording, report: Report, culprit: Culprit | None = 
 
 def _storable(recording: Recording) -> list[_Stored]:
     loader = recording.loader
-    samples = _samples(loader) if loader is not None and loader.kind == "map" else None
+    samples = loader.samples if loader is not None and loader.kind == "map" else None
     found = []
     for head in recording.heads if samples else ():
         gain = estimate.contrast(recording.blocks, head.rung, "none")
@@ -94,12 +94,6 @@ def _storable(recording: Recording) -> list[_Stored]:
                 _Stored(head=head, gain=gain, samples=samples or 0, free_bytes=recording.free_memory_bytes),
             )
     return found
-
-
-def _samples(loader: Loader) -> int | None:
-    if loader.dataset_length is not None:
-        return loader.dataset_length
-    return loader.length * loader.batch_size if loader.length and loader.batch_size else None
 
 
 def _best(found: list[_Stored]) -> _Stored | None:

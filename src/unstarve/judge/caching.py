@@ -61,7 +61,7 @@ def _hardly_waits(stage: Stage) -> bool:
 def doubt_cache(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> list[Caveat]:
     """Is what was read in this run in memory when it is read in other epochs?"""
     readers = [stage for stage in sources(evidence) if stage.storage_bytes is not None]
-    memory, samples = _memory_gb(evidence), _samples(evidence)
+    memory, samples = _memory_gb(evidence), evidence.loader.samples
     read = sum(stage.read_bytes / len(stage.wall_ns) for stage in readers)
     stored = sum((stage.storage_bytes or 0) / len(stage.wall_ns) for stage in readers)
     if not read or not memory or not samples:
@@ -98,9 +98,3 @@ def _memory_gb(evidence: Evidence) -> float:
     """Memory that a page cache could take at most; 0 where it is not known."""
     facts = evidence.recording.environment
     return float(facts.get("memory_limit_gib") or facts.get("memory_gib") or 0) * 2**30 / 1e9
-
-
-def _samples(evidence: Evidence) -> int:
-    """Samples of the data set, by its own account, or of an epoch; 0 where neither is known."""
-    loader = evidence.loader
-    return loader.dataset_length or (loader.length or 0) * (loader.batch_size or 1)

@@ -83,8 +83,11 @@ def _names(code: types.CodeType) -> set[str]:
 
 def _length_of(dataset: Any) -> int | None:
     """Samples of an indexed data set; one that is drawn from may only promise them."""
-    if isinstance(dataset, IterableDataset):
-        return None
+    return None if isinstance(dataset, IterableDataset) else told_length(dataset)
+
+
+def told_length(dataset: Any) -> int | None:
+    """What `len` says of a data set; None where it has no length, or its own method fails."""
     try:
         return len(dataset)
     except Exception:  # the user's: nobody has asked for the length yet, and nothing depends on it

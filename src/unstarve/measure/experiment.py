@@ -25,6 +25,7 @@ from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
 from unstarve.payload import Change
 from unstarve.recording import Block, BodyLine, Head, Note, Rung, Settings, Stage
+from unstarve.storage import STORABLE
 
 NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
 RAW = Rung(id="raw", label="raw sample cached", kind="cut", order=80)
@@ -92,9 +93,6 @@ ORDERS_PATIENCE = 0.2
 
 HEADS_PATIENCE = 0.15
 """Share of the budget after which a worker that still makes samples again is not waited for."""
-
-STORABLE = 1.05
-"""Serving what a part of the pipeline gives must gain this much for its storing to be thought of."""
 
 MOST_ORDERS = 2
 """Chains of transforms that are tried in another order at most."""
@@ -733,11 +731,12 @@ class Experiment:
         """Try another number of workers where the throughput law expects something of it, and delivery in any order
         where some batches take much longer than others."""
         own = self._bench.settings
-        if self._bench.start_s > LONGEST_START * self.budget_s or not self._bench.most_workers:
+        most = self._bench.most_workers if self._bench.start_s <= LONGEST_START * self.budget_s else 0
+        if not most:
             return
         loop = law.of_blocks(self._blocks, own.num_workers, self._bench.cores)
         cores = max(1, int(self._bench.cores))
-        wanted = min(loop.enough_workers(), self._bench.most_workers)
+        wanted = min(loop.enough_workers(), most)
         if own.num_workers > 2 * max(cores, wanted):
             self.add(trial(replace(own, num_workers=max(cores, wanted))), "loader", {"mode": "run"})
         elif loop.rate(wanted) > 1.1 * loop.rate(own.num_workers):

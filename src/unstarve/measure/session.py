@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from unstarve.measure.describe import told_length
 from unstarve.measure.fleet import Fleet
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry
@@ -43,11 +44,7 @@ class Pending:
 def likeness(loader: Any) -> tuple[Any, ...]:
     """What a loader has in common with another that the same line of the script made for the same purpose."""
     dataset = getattr(loader, "dataset", None)
-    try:
-        size = len(dataset)  # type: ignore[arg-type]
-    except Exception:  # it has none, or its own method fails
-        size = None
-    return type(loader), type(dataset), size, getattr(loader, "num_workers", None)
+    return type(loader), type(dataset), told_length(dataset), getattr(loader, "num_workers", None)
 
 
 class Session:
