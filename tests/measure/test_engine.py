@@ -16,8 +16,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset
 
 from unstarve import errors, judge, simulate
-from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
+from unstarve.measure.engine import Engine, natural_period_ns
+from unstarve.measure.experiment import Options, Step
 from unstarve.measure.hook import installed
 
 pytestmark = pytest.mark.live
@@ -217,3 +217,16 @@ def test_a_worker_that_hangs_ends_the_wait() -> None:
         for _batch in loader:
             pass
     assert not workers_running() - before
+
+
+def natural_step(wait: int, body: int) -> Step:
+    return Step(wait, body, True, None)
+
+
+def test_batches_that_lay_ready_do_not_make_the_untouched_loop_look_fast() -> None:
+    ready = [natural_step(0, 30)] * 3
+    assert natural_period_ns(ready, num_workers=2, prefetch_factor=2) == 0
+    starved = [natural_step(70, 30), natural_step(0, 30)]
+    assert natural_period_ns([*ready, *starved], num_workers=2, prefetch_factor=2) == 65
+    assert natural_period_ns([natural_step(0, 30)] * 6, num_workers=2, prefetch_factor=2) == 30
+    assert natural_period_ns([natural_step(0, 30)] * 2, num_workers=0, prefetch_factor=2) == 30

@@ -13,7 +13,8 @@ from torch.utils.data import Dataset, default_collate
 from torch.utils.data._utils import pin_memory as pinning
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
-from unstarve.measure import values
+from unstarve.measure import environment, values
+from unstarve.measure import worker as worker_module
 from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import TAG, Instruments, Telemetry, Token, untagged
@@ -155,6 +156,20 @@ def test_pools_are_filled_aside() -> None:
         assert item.telemetry.failure is None
         assert item.data[0].shape == (8, 6)
     assert len(worker.dataset.made) == made
+
+
+@pytest.mark.parametrize(("free_bytes", "is_refused"), [(1 << 10, True), (1 << 20, False)])
+def test_copies_of_samples_are_refused_only_where_they_do_not_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch, free_bytes: int, is_refused: bool
+) -> None:
+    monkeypatch.setattr(worker_module, "COPIES_UNASKED_BYTES", 0)
+    monkeypatch.setattr(environment, "memory_bytes", lambda: free_bytes)
+    worker = Worker(Squares(), collate=lambda samples: default_collate(samples))
+    worker.watch(samples=0, limit=16)
+    until_findings(worker)
+    worker.order(mode="samples")
+    failure = worker.fetch().telemetry.failure
+    assert ("too much memory" in str(failure)) == is_refused
 
 
 def test_a_collate_that_fails_on_repeated_samples_gets_the_real_batch() -> None:

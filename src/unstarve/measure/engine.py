@@ -59,6 +59,9 @@ USED_NS = 300_000
 """A loop that asks for the next batch sooner has done nothing with this one but free its memory: it drops batches, as a
 resumed run may."""
 
+DRY_SHARE = 0.1
+"""A step that waits for more than this share of its time found no batch ready."""
+
 MOSTLY = 10
 """A loop that uses at most one batch in so many drops them: freeing one may take as long as a step now and then."""
 
@@ -229,7 +232,7 @@ class Engine:
         self._moves: list[set[str]] = []
         self._reads_wanted = 0
         self._worker_environment: dict[str, Any] = {}
-        self._natural_periods: list[int] = []
+        self._natural_steps: list[Step] = []
         self._looks: list[MemoryLook] = []
         self._machine_memory = MachineMemory()
         self._is_disturbed = False
@@ -947,13 +950,9 @@ class Engine:
         )
 
     def _natural_period_ns(self) -> int:
-        """Mean time of an untouched step, over whole turns of the workers: a turn's batches may arrive all at once."""
-        workers = max(1, self.target.facts.num_workers) if self.target is not None else 1
-        periods = self._natural_periods
-        if not periods:
+        if self.target is None:
             return 0
-        turns = periods[len(periods) % workers :] if len(periods) >= workers else periods
-        return int(statistics.mean(turns))
+        return natural_period_ns(self._natural_steps, self.target.facts.num_workers, self.target.facts.prefetch_factor)
 
     def _all_starts(self, session: Session, now: int) -> list[Start]:
         return session.starts + ([self._start_of(session, now)] if session.delivered else [])
@@ -961,7 +960,7 @@ class Engine:
     def note_natural(self, step: Step) -> None:
         """Count a step of the warm-up as one of the untouched loop."""
         if step.is_whole:
-            self._natural_periods.append(step.wait_ns + step.body_ns)
+            self._natural_steps.append(step)
 
     def _note_looks(self, session: Session, fleet: Fleet, telemetry: Telemetry) -> None:
         place = {"loader": session.facts.number, "fleet": fleet.number, "worker": telemetry.worker}
@@ -1020,3 +1019,17 @@ def _fingerprint(batch: Any) -> Any:
 
 
 __all__ = ["Engine", "Session", "Watched"]
+
+
+def natural_period_ns(steps: Sequence[Step], num_workers: int, prefetch_factor: int) -> int:
+    """Mean time of the untouched `steps` in ns, 0 where none says anything; over whole turns of the workers, whose batches
+    may arrive all at once.
+
+    A step that did not wait says how fast the loop is only once the batches that may have lain ready are gone.
+    """
+    ready = num_workers * prefetch_factor
+    waited = (at for at, step in enumerate(steps) if step.wait_ns > DRY_SHARE * (step.wait_ns + step.body_ns))
+    steps = steps[next(waited, ready) :]
+    workers = max(1, num_workers)
+    turns = steps[len(steps) % workers :] if len(steps) >= workers else steps
+    return int(statistics.mean(step.wait_ns + step.body_ns for step in turns)) if turns else 0

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch._utils import ExceptionWrapper
-from torch.utils.data import Subset, _DatasetKind, default_collate
+from torch.utils.data import Subset, _DatasetKind, default_collate, get_worker_info
 
-from unstarve.measure import lean, threads, values
+from unstarve.measure import environment, lean, threads, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.heads import SAMPLES, Making, Repeats, repeated
@@ -39,8 +39,12 @@ from unstarve.script import user_part
 BATCH_POOL = 3
 """Collated batches kept in each worker: enough to vary, few enough to fit."""
 
-MOST_COPIES_BYTES = 1 << 29
-"""Memory that copies of one batch's samples may take; views may drag a large storage along with each."""
+COPIES_SHARE = 0.25
+"""Share of the free memory that copies of a batch's samples may take in all workers together; views may drag a large
+storage along with each."""
+
+COPIES_UNASKED_BYTES = 1 << 26
+"""Copies so small are made without asking how much memory is free."""
 
 SAMPLED_NS = 400_000_000
 """Time to sample a data set that cannot be taken apart: some eight hundred looks at what it does."""
@@ -499,7 +503,10 @@ def _check_memory(pool: Pool, index: Any) -> None:
     Raises:
         Uncopyable: they would not.
     """
-    if pool.is_copying and pool.mean_bytes * len(index) > MOST_COPIES_BYTES:
+    copies = pool.mean_bytes * len(index) if pool.is_copying else 0
+    info = get_worker_info()
+    workers = info.num_workers if info is not None else 1
+    if copies > COPIES_UNASKED_BYTES and copies * workers > environment.memory_bytes() * COPIES_SHARE:
         raise values.Uncopyable("copies of a batch's samples would take too much memory")
 
 
