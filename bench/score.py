@@ -289,14 +289,10 @@ def speed(script, steps, timeout_s=120):
     return float(output.split()[-1])
 
 
-def measure_ratios(case, steps, pairs=3):
-    """Return the fixed/train speed ratios of interleaved pairs of runs."""
-    ratios = []
-    for pair in range(pairs):
-        order = ("train", "fixed") if pair % 2 == 0 else ("fixed", "train")
-        speeds = {name: speed(CASES / case / f"{name}.py", steps) for name in order}
-        ratios.append(round(speeds["fixed"] / speeds["train"], 3))
-    return ratios
+def measure_ratio(case, steps, order):
+    """Return the fixed/train speed ratio of a pair of runs in the given order."""
+    speeds = {name: speed(CASES / case / f"{name}.py", steps) for name in order}
+    return round(speeds["fixed"] / speeds["train"], 3)
 
 
 def gain_range(ratios, tolerance=0.25):
@@ -318,31 +314,42 @@ def load_json(path):
     return json.loads(path.read_text()) if path and path.is_file() else {}
 
 
-def measured_gain(case, expected, options, cache):
-    """Return the median measured ratio of a case, from the cache where it is there; None with --no-gain.
+def has_gain_to_measure(expected, options, cache):
+    """Return whether the case's true gain is to be measured: nothing is predicted where nobody is guilty."""
+    return not options.no_gain and expected["culprit"] is not None and expected["id"] not in cache
 
-    None too where nobody is guilty: no gain is predicted there, so there is nothing to compare with.
-    """
-    if options.no_gain or expected["culprit"] is None or (options.known_gain and case not in cache):
-        return None
-    if case not in cache:
-        cache[case] = measure_ratios(case, expected.get("steps", 40))
-        if options.ratios:
-            options.ratios.write_text(json.dumps(cache, indent=1, sort_keys=True) + "\n")
-    return statistics.median(cache[case])
+
+def note_ratio(case, order, options, cache):
+    """Measure a pair of runs in the given order, and add its ratio to the cache."""
+    steps = options.lengthen * load_json(CASES / case / "expect.json").get("steps", 40)
+    cache.setdefault(case, []).append(measure_ratio(case, steps, order))
+    if options.ratios:
+        options.ratios.write_text(json.dumps(cache, indent=1, sort_keys=True) + "\n")
+
+
+def diagnose_between_pairs(case, expected, options, cache):
+    """Diagnose one case, with a pair of runs before and one after it: a shared machine is faster in one minute than in the
+    next, and a gain holds for the speed at which it was predicted."""
+    if not has_gain_to_measure(expected, options, cache):
+        return diagnose(case, options.budget)
+    note_ratio(case, ("train", "fixed"), options, cache)
+    found = diagnose(case, options.budget)
+    note_ratio(case, ("fixed", "train"), options, cache)
+    return found
 
 
 def run_case(case, options, cache):
     """Diagnose one case once and return its scored row."""
     expected = load_json(CASES / case / "expect.json")
-    report, seconds, errors = diagnose(case, options.budget)
+    report, seconds, errors = diagnose_between_pairs(case, expected, options, cache)
     if options.reports and report:
         options.reports.mkdir(parents=True, exist_ok=True)
         Path(options.reports, f"{case}.{time.time_ns()}.json").write_text(json.dumps(report, indent=1))
     verdict = (report or {}).get("verdict") or {}
     first = (verdict.get("culprits") or [{}])[0]
     marks = score(expected, report, source_line(first.get("source"), case))
-    predicted, measured = predicted_gain(report), measured_gain(case, expected, options, cache)
+    predicted = predicted_gain(report)
+    measured = statistics.median(cache[case]) if expected["culprit"] and cache.get(case) else None
     row = {
         "id": case,
         "title": expected["title"],
@@ -375,9 +382,9 @@ def parse_options(arguments):
     parser.add_argument("--runs", type=int, default=1, help="diagnoses per case")
     parser.add_argument("--budget", type=float, help="the tool's --budget, seconds")
     measuring = parser.add_mutually_exclusive_group()
-    measuring.add_argument("--no-gain", action="store_true", help="do not measure fixed.py against train.py")
-    measuring.add_argument("--known-gain", action="store_true", help="take gains from --ratios only, measure none")
+    measuring.add_argument("--no-gain", action="store_true", help="measure no gains; those in --ratios are used")
     measuring.add_argument("--measure-only", action="store_true", help="measure ratios into expect.json, no diagnosis")
+    parser.add_argument("--lengthen", type=int, default=1, help="measure gains with so many times the case's steps")
     parser.add_argument("--ratios", type=Path, help="JSON file in which measured ratios are kept")
     parser.add_argument("--reports", type=Path, help="folder in which the tool's JSON reports are kept")
     parser.add_argument("--results", type=Path, default=BENCH / "RESULTS.md", help="page to write")
@@ -393,7 +400,10 @@ def main(arguments=None):
     cache = load_json(options.ratios)
     if options.measure_only:
         for case in cases:
-            if measured_gain(case, load_json(CASES / case / "expect.json"), options, cache) is not None:
+            if has_gain_to_measure(load_json(CASES / case / "expect.json"), options, cache):
+                for order in (("train", "fixed"), ("fixed", "train")) * 2:
+                    note_ratio(case, order, options, cache)
+            if case in cache:
                 write_gain(case, cache)
         return
     tasks = [case for case in cases for _ in range(options.runs)]
