@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from unstarve import errors
+from unstarve import errors, judge
 from unstarve.measure.engine import Engine
 from unstarve.measure.experiment import Bench, Give, Options, Program
 from unstarve.measure.hook import installed
@@ -231,7 +231,7 @@ def test_an_epoch_that_ends_while_batches_are_kept_ends_the_loop(count: int) -> 
 def test_a_start_is_waited_for_whatever_the_experiment_is_at() -> None:
     """Two starts are clocked as the script's own, so that each costs what its workers need to begin."""
     loader = DataLoader(Numbers(16), batch_size=2, num_workers=1, worker_init_fn=_begin_slowly)
-    engine = Engine(Options(budget_s=4))
+    engine = Engine(Options(budget_s=8))
     with installed(engine), pytest.raises(errors.Finished):
         while True:
             for _ in loader:
@@ -351,3 +351,38 @@ def test_only_what_the_loop_moves_is_put_on_the_device(monkeypatch: pytest.Monke
             kept.append((batch["x"].device.type, batch["lengths"].device.type))
             time.sleep(0.0005 if len(batch["lengths"].tolist()) == len(moved) else 0)
     assert kept[-1] == ("meta", "cpu")
+
+
+def cached(bench: Bench, mode: str) -> Program:
+    """A program that gives the loop kept batches while its workers send word of batches only."""
+    yield Give("loader")
+    bench.collect_batches(fewest=True)
+    bench.issue({"mode": mode})
+    while True:
+        yield Give("host")
+
+
+@pytest.mark.parametrize("mode", ["token", "idle"])
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_the_first_batch_of_an_epoch_is_a_real_one_whatever_the_workers_were_told(
+    mode: str, is_persistent: bool
+) -> None:
+    engine = Engine(Options(), program=lambda bench, options: cached(bench, mode))
+    loader = DataLoader(Numbers(40), batch_size=2, num_workers=2, persistent_workers=is_persistent)
+    with installed(engine):
+        for _epoch in range(3):
+            assert len(numbers(loader)) == 40
+    assert [start.batches for start in engine.recording().starts] == [20, 20, 20]
+
+
+def test_short_epochs_that_follow_each_other_at_once_give_a_verdict() -> None:
+    """Epochs of four batches from two workers are one steady state where nothing comes between them."""
+    engine = Engine(Options(budget_s=12))
+    loader = DataLoader(Numbers(8), batch_size=2, num_workers=2)
+    with installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for _batch in loader:
+                time.sleep(0.01)
+    recording = engine.recording()
+    assert [block for block in recording.blocks if block.rung == "none"]
+    assert judge.judge(recording).verdict.bound in ("step", "start", "unresolved")

@@ -59,6 +59,10 @@ USED_NS = 300_000
 """A loop that asks for the next batch sooner has done nothing with this one but free its memory: it drops batches, as a
 resumed run may."""
 
+SEAM_NS = 1_000_000
+"""An epoch that follows the last within this time, from workers that go on, is the same steady state; so is one whose
+sampler takes no longer to begin."""
+
 DRY_SHARE = 0.1
 """A step that waits for more than this share of its time found no batch ready."""
 
@@ -271,6 +275,9 @@ class Engine:
         session.created_ns = now
         session.others_before = self._others_total(session)
         self._start_fleet(session, make_iterator)
+        session.is_seamless = session.is_seamless and not session.has_started
+        if session.pending is not None:  # the last step of the epoch before ends with the first request of this one
+            session.pending.is_whole = session.pending.is_whole and session.is_seamless
         session.construct_ns = self.clock_ns() - now
         iterator = Watched(self, session, loader)
         session.hand_out(iterator)
@@ -351,6 +358,7 @@ class Engine:
         if fleet is not None and not fleet.is_persistent:
             fleet.close()
             session.fleet = None
+        self._hold_orders(session)
         if session.fleet is None:
             session.fleet = self._new_fleet(session, fleet.settings if fleet is not None else None)
         elif not session.fleet.is_endless:
@@ -358,6 +366,12 @@ class Engine:
         # One fleet serves all later epochs once two natural starts have been clocked.
         if session.fleet.is_endless and len(session.starts) >= 1:
             session.is_natural = False
+
+    def _hold_orders(self, session: Session) -> None:
+        """Let the first batch after a start that is clocked be made as without us."""
+        board = session.boards.get(None)
+        if board is not None and self._program is not None and session is self.target:
+            board.hold()
 
     def _new_fleet(self, session: Session, settings: Settings | None) -> Fleet:
         session.fleets_made += 1
@@ -428,8 +442,7 @@ class Engine:
     def _close_iterator(self, session: Session, now: int) -> None:
         if session.created_ns == 0:
             return
-        if session.pending is not None:
-            session.pending.is_whole = False
+        session.is_seamless = 0 < session.ended_ns > now - SEAM_NS
         if session.delivered:
             session.starts.append(self._start_of(session, now))
         if session.current is not None:
@@ -533,8 +546,8 @@ class Engine:
                 sentence = f"The experiment ended early, by a fault of ours: {type(error).__name__}: {error}"
                 self.note(Note(id="experiment-failed", sentence=sentence))
                 return self._end(session)
-        if self._given.source != "loader" and self._is_starting(session):
-            return self._pull(session)  # what a start costs shows only if its first batch is waited for
+        if self._is_starting(session) and (self._given.source != "loader" or self._is_held(session)):
+            return self._pull_started(session)
         found = self._provide(session, self._given)
         self._given = None
         return found
@@ -543,16 +556,32 @@ class Engine:
         """Whether this is the first batch of an iterator whose start is clocked as one of the script's own."""
         return session.delivered == 0 and session.has_started and session.fleet is not None and len(session.starts) < 2
 
+    @staticmethod
+    def _is_held(session: Session) -> bool:
+        return session.fleet is not None and session.fleet.is_held
+
+    def _pull_started(self, session: Session) -> tuple[Any, Telemetry | None]:
+        """The first batch of a start of the script's own; what a start costs shows only if that is waited for, and made as
+        without us."""
+        assert session.fleet is not None
+        try:
+            while True:
+                batch, telemetry = self._pull(session)
+                if not isinstance(batch, Token):
+                    return batch, telemetry
+                session.fleet.hold()  # the order has come between the start and now
+        finally:
+            session.fleet.release()
+
     def _end(self, session: Session) -> tuple[Any, Telemetry | None]:
         self._finish()
         return self._after_the_end(session), None
 
     def _provide(self, session: Session, give: Give) -> tuple[Any, Telemetry | None]:
         self.serving = give.source
-        if give.source == "host":
-            return self._serve_cached(self.host), None
-        if give.source == "device":
-            return self._serve_cached(self._on_device), None
+        cached = {"host": self.host, "device": self._on_device or self.host}.get(give.source)
+        if cached:  # a rank that follows may have none of its own
+            return self._serve_cached(cached), None
         if give.source == "ahead":
             return self._serve_ahead(give)
         self._copying = None
@@ -563,7 +592,7 @@ class Engine:
             if not is_stale or fleet is None or fleet is not session.ordered or not fleet.is_endless:
                 break
         if isinstance(batch, Token):
-            batch = self._serve_cached(self.host) if self.host else self._pull(session)[0]
+            batch = self._serve_cached(self.host) if self.host else self._pull_resumed(session)[0]
         return batch, telemetry
 
     def _pull(self, session: Session) -> tuple[Any, Telemetry | None]:
@@ -615,7 +644,8 @@ class Engine:
         session.wait_ns += wait
         session.delivered += 1
         session.total += 1
-        is_whole = session.delivered > 1 and not self._is_disturbed and not session.has_begun_epoch()
+        has_begun = session.has_begun_epoch() and session.sampler_ns() > SEAM_NS
+        is_whole = (session.delivered > 1 or session.is_seamless) and not self._is_disturbed and not has_begun
         has_gradients = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         session.pending = Pending(delivered, wait, telemetry, is_whole, has_gradients)
 

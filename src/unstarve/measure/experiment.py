@@ -857,6 +857,7 @@ class Experiment:
     def block(self, name: str, number: int) -> Program:
         """One block of a planned rung."""
         rung, source, order = self._rungs[name]
+        began = self._bench.clock_ns()
         for _ in range(3):
             if not self._bench.use(rung.settings):  # from the start, or since workers on trial have failed
                 self._drop(name)
@@ -885,6 +886,8 @@ class Experiment:
             if block is not None:
                 self._blocks.append(block)
                 self._bench.block(block)
+                return
+            if self._bench.clock_ns() - began > LONGEST_BLOCK * 1e9:
                 return
 
     def _occupy(self, rung: Rung) -> Program:
@@ -943,13 +946,17 @@ class Experiment:
         self._bench.synchronize()
         start, cpu, collected = self._bench.clock_ns(), self._bench.cpu_ns(), self._bench.collected_ns()
         end, gap_ns, unsettled = start, 0, 0
+        turn_end = start
         steps: list[Step] = []
         while len(steps) < count:
             step = yield from self._give(source)
             if self._has_failed(step, rung) or (source == "loader" and fleet != self._bench.fleet):
                 return None
-            if not step.is_whole or self._is_stale(step):  # an epoch ended: what came between is left out,
-                unsettled = settle  # and what was made meanwhile
+            if not step.is_whole or self._is_stale(step):  # an epoch ended: what came between is left out, and the
+                if not unsettled:  # turn of the workers that it cut short
+                    del steps[len(steps) - len(steps) % turn :]
+                    end = turn_end
+                unsettled = self._resettle(source, rung, step) or settle
             if unsettled:
                 unsettled -= step.is_whole and not self._is_stale(step)
                 if self._bench.clock_ns() - start > LONGEST_BLOCK * 1e9:
@@ -957,16 +964,28 @@ class Experiment:
                 if not unsettled:
                     self._bench.synchronize()
                     gap_ns += self._bench.clock_ns() - end
-                    end = self._bench.clock_ns()
+                    end = turn_end = self._bench.clock_ns()
                 continue
             steps.append(step)
             end = self._bench.clock_ns()
-            if len(steps) >= 2 * turn and self._is_long(start + gap_ns):
-                break
+            if len(steps) % turn == 0:
+                turn_end = end
+                if len(steps) >= 2 * turn and self._is_long(start + gap_ns):
+                    break
         self._bench.synchronize()
         end = self._bench.clock_ns() - gap_ns
         block = _make_block(rung.id, number, start, end, self._bench.cpu_ns() - cpu, steps)
         return replace(block, main_collected_ns=self._bench.collected_ns() - collected)
+
+    def _resettle(self, source: str, rung: Rung, step: Step) -> int:
+        """After a pause, in which batches were made ready: have the engine drop these, where it can; the first new one
+        will do then. Returns the steps that it takes, 0 where the batches are not dropped."""
+        can_drop = self._bench.epoch_length is not None and self._bench.workers
+        if source != "loader" or not can_drop:
+            return 0
+        if not step.is_whole:
+            self._issue(self._rungs[rung.id][2])
+        return 1
 
     def _most_ready(self, source: str) -> int:
         """Batches of an older order that the workers may have ready; the engine drops them where an epoch has a length."""

@@ -157,6 +157,19 @@ class Fleet:
         self._is_kept_busy = order["mode"] == "busy"
         return self._board.write(order)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the workers make batches as without us, the last order being held back."""
+        return self._board.is_held
+
+    def hold(self) -> None:
+        """Hold the last order back until `release`, or until the next."""
+        self._board.hold()
+
+    def release(self) -> None:
+        """Let the order that was held back hold again."""
+        self._board.release()
+
     def start(self) -> None:
         """Make the iterator: workers start, or go on with another epoch if they are persistent."""
         before = dict(self._clone.__dict__)

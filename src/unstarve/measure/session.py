@@ -78,6 +78,8 @@ class Session:
         self.is_natural = True
         self.has_started = True
         """Whether workers started for the present iterator as they would have without us."""
+        self.is_seamless = False
+        """Whether the present epoch followed the last at once, from workers that went on."""
         self.with_gradients = 0
         """Batches in a row that it used with gradients enabled."""
         self.used = 0
