@@ -12,7 +12,7 @@ from unstarve import estimate
 from unstarve.law import Loop
 from unstarve.measure import experiment, plan
 from unstarve.measure.experiment import BUSY, BYTES, HOST, NONE, Experiment, Options
-from unstarve.recording import Settings, Stage
+from unstarve.recording import Block, Rung, Settings, Stage
 
 STARVED = Pipeline(Loop(step_s=0.01, fetch_s=0.08, cpu_s=0.08, cores=8), Settings(num_workers=2))
 FED = Pipeline(Loop(step_s=0.05, fetch_s=0.02, cpu_s=0.02, cores=8), Settings(num_workers=2))
@@ -62,6 +62,24 @@ def test_later_rounds_are_in_another_order() -> None:
         for number in range(1, 1 + max(block.round for block in bench.blocks))
     }
     assert len(orders) > 1
+
+
+def test_after_two_rounds_time_goes_to_what_may_be_the_best() -> None:
+    """A knock-out that surely gains less than another is measured again in every third round only; the baseline and the
+    ceiling in every one."""
+    lab = Experiment(Bench(STARVED), Options(budget_s=60))
+    rates = {"host": 100, "none": 20, "collated": 95, "knockout:ipc": 21, "knockout:code:1": 60, "knockout:code:2": 61}
+    for name, rate in rates.items():
+        lab.add(Rung(id=name, label=name, kind="knockout"), "loader", {"mode": "run"})
+        for number in range(2):
+            period = int(1e9 / rate * (1 + 0.01 * number))
+            lab._blocks.append(
+                Block(
+                    rung=name, round=number, start_ns=0, end_ns=8 * period, waits_ns=(0,) * 8, bodies_ns=(period,) * 8
+                )
+            )
+    assert set(lab._names_of_round(2)) == {"host", "none", "knockout:code:1", "knockout:code:2"}
+    assert set(lab._names_of_round(4)) == set(rates)
 
 
 @pytest.mark.parametrize("budget_s", [5.0, 20.0, 60.0])

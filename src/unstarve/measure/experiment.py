@@ -25,6 +25,7 @@ from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
 from unstarve.payload import Change
 from unstarve.recording import Block, BodyLine, Head, Note, Rung, Settings, Stage
+from unstarve.report import Estimate
 from unstarve.storage import STORABLE
 
 NONE = Rung(id="none", label="nothing cached", kind="none", order=90)
@@ -100,11 +101,17 @@ MOST_ORDERS = 2
 STEPS_NEEDED = 100
 """Untouched steps in whose time an experiment can be expected to reach a verdict."""
 
+NEARLY = 0.9
+"""Share of the best gain that another must reach to go on being measured in every round."""
+
 COLLECTING = 0.03
 """Share of a fetch or of the loop's time that garbage collections must take for the collector to be tried off."""
 
 _FIRST = (HOST.id, NONE.id, DEVICE.id)
 """Rungs that a verdict cannot do without; a loop that cannot take device batches fails only when there is one."""
+
+_HEAVY = ("knockout:", "trial:")
+"""Rungs that convict, or remedies that are tried."""
 
 _REMEDIES = ("trial:lean-batch", "trial:reorder")
 """Trials that convict nobody."""
@@ -566,20 +573,30 @@ class Experiment:
         """The rungs of a round, in random order within what matters more and what matters less.
 
         The budget may end in any round. What a verdict cannot do without comes first in the first round; in later ones
-        what convicts (knock-outs, trials, and both ends of the ladder) comes before what only illustrates, which is left
-        out of every other round. Remedies are tried like what convicts once there were two rounds of that.
+        what convicts (knock-outs, trials, and both ends of the ladder) comes before what only illustrates. After two
+        rounds the time goes to what may still be the best: the rest is measured in every third round.
         """
         names = list(self._rungs)
         self._random.shuffle(names)
         if number == 0:
             return sorted(names, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-        heavy = ("knockout:", "trial:")
-        remedies = () if number > 1 else _REMEDIES
         always = (*_FIRST, BYTES.id, *self._storable)
-        weighty = [name for name in names if name in always or name.startswith(heavy)]
-        weighty = [name for name in weighty if not name.startswith(remedies)]
+        weighty = [name for name in names if name in always or name.startswith(_HEAVY)]
+        weighty = [name for name in weighty if not (name.startswith(_REMEDIES) and number == 1)]
         others = [name for name in names if name not in weighty]
-        return weighty + (others if number % 2 or self._options.full else [])
+        if number % 3 == 1 or self._options.full:
+            return weighty + others
+        best = max((gain.low for gain in map(self._gain, weighty) if gain is not None), default=1.0)
+        return [name for name in weighty if name in _FIRST or self._may_be(name, best)]
+
+    def _gain(self, name: str) -> Estimate | None:
+        """What the loop gains under a knock-out or in a trial, as far as that is known."""
+        return estimate.contrast(self._blocks, name, NONE.id) if name.startswith(_HEAVY) else None
+
+    def _may_be(self, name: str, best: float) -> bool:
+        """Whether the rung may still gain nearly as much as is sure of the `best`, or was hardly measured."""
+        gain = self._gain(name)
+        return gain is None or gain.high >= NEARLY * best or sum(block.rung == name for block in self._blocks) < 2
 
     def _sample_body(self) -> Program:
         """See which lines of the loop body take its time and wait for the device, over unmeasured steps from cache."""
@@ -847,9 +864,10 @@ class Experiment:
         edge = 1 + self._options.threshold
         is_clear = pairs.low > edge or pairs.high < edge
         is_narrow = (pairs.high - pairs.low) / pairs.value < 0.08
-        gains = [estimate.contrast(self._blocks, name, NONE.id) for name in self._rungs if name.startswith("knockout:")]
+        gains = [self._gain(name) for name in self._rungs if name.startswith("knockout:")]
         known = [gain for gain in gains if gain is not None]
-        is_ranked = all((gain.high - gain.low) / gain.value < 0.12 for gain in known)
+        best = max((gain.low for gain in known), default=1.0)
+        is_ranked = all((gain.high - gain.low) / gain.value < 0.12 for gain in known if gain.high >= NEARLY * best)
         return (is_clear and is_narrow and is_ranked) or (number >= 5 and is_clear and (is_narrow or is_ranked))
 
     # Blocks --------------------------------------------------------------------------------------
