@@ -259,3 +259,10 @@ def test_watching_makes_no_claim_about_gains() -> None:
     assert report.verdict.sentence.startswith("Watched, not tried")
     assert report.verdict.culprits == ()
     assert report.to_json()
+
+
+@pytest.mark.parametrize(("others", "is_told"), [(1.1, True), (0.05, False)])
+def test_cores_that_other_processes_took_are_told(others: float, is_told: bool) -> None:
+    """The figures of a machine that others use hold for one as busy."""
+    report = judge(make_recording({"none": 60, "host": 20}, other_cores=others))
+    assert ("busy-machine" in {caveat.id for caveat in report.caveats}) == is_told

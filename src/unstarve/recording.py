@@ -421,6 +421,8 @@ class Recording:
     does not tell."""
     swapped_bytes: int = 0
     """Memory that the machine read back from swap in that time."""
+    other_cores: float = 0.0
+    """Cores that processes which are none of the script's used in that time, on average; 0 where that is not known."""
     shared_memory_bytes: int = 0
     """Shared memory that was free for batches; 0 where it is not limited or not known."""
     free_memory_bytes: int = 0

@@ -20,6 +20,9 @@ from unstarve.judge.memory import doubt_memory
 from unstarve.judge.residuals import doubt_law
 from unstarve.report import Caveat, Culprit, Estimate
 
+OTHERS_SHARE = 0.1
+"""Share of the cores that other processes may use before it is said."""
+
 CONTENTION = 0.03
 """Busy workers that slow the loop body by less are not worth a word."""
 
@@ -31,6 +34,7 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
         + _doubt_baseline(evidence)
         + _doubt_rounds(evidence)
         + _doubt_drift(evidence)
+        + _doubt_machine(evidence)
         + _doubt_accounting(evidence, culprits)
         + _doubt_contention(evidence, headroom)
         + doubt_law(evidence, bound, culprits)
@@ -126,6 +130,15 @@ def _doubt_drift(evidence: Evidence) -> list[Caveat]:
             id="drift", sentence=f"The untouched loop became {word} during the run ({early:.3g} to {late:.3g} steps/s)."
         )
     ]
+
+
+def _doubt_machine(evidence: Evidence) -> list[Caveat]:
+    """Were the cores ours alone?"""
+    used, cores = evidence.recording.other_cores, evidence.cores
+    if used < OTHERS_SHARE * cores:
+        return []
+    sentence = f"Other processes used {used:.2g} of the {cores:.3g} cores meanwhile: all figures hold for a machine as busy as that."
+    return [Caveat(id="busy-machine", sentence=sentence)]
 
 
 def _doubt_contention(evidence: Evidence, headroom: Estimate) -> list[Caveat]:

@@ -26,6 +26,7 @@ from unstarve.measure.describe import calling_place, describe_loader
 from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length, has_workers_of_ours
 from unstarve.measure.memory import COLLECTOR, MachineMemory
+from unstarve.measure.others import OtherProcesses
 from unstarve.measure.payload import UseWatch
 from unstarve.measure.session import Pending, Session, likeness
 from unstarve.measure.switchboard import Switchboard
@@ -239,6 +240,7 @@ class Engine:
         self._natural_steps: list[Step] = []
         self._looks: list[MemoryLook] = []
         self._machine_memory = MachineMemory()
+        self._others = OtherProcesses()
         self._is_disturbed = False
         self._checked_ns = 0
         self._loader_error: BaseException | None = None
@@ -481,6 +483,7 @@ class Engine:
         if not self._loop_began_ns:
             self._loop_began_ns = now
             self._machine_memory.begin()
+            self._others.begin()
         if self.is_finished:
             batch = self._after_the_end(session)
             session.delivered += 1
@@ -761,6 +764,7 @@ class Engine:
         self.is_finished = True
         self._ended_ns = self.clock_ns()
         self._machine_memory.end()
+        self._others.end()
         COLLECTOR.stop()
         self.serving = "loader"
         if self.target is not None and self.target.fleet is not None:
@@ -966,6 +970,7 @@ class Engine:
             page_bytes=mmap.PAGESIZE,
             memory_stall_ns=self._machine_memory.stalled_ns,
             swapped_bytes=self._machine_memory.swapped_bytes,
+            other_cores=self._others.cores,
             shared_memory_bytes=self._machine_memory.shared_bytes,
             free_memory_bytes=environment.memory_bytes(),
             natural_period_ns=self._natural_period_ns(),
