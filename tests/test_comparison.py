@@ -313,6 +313,36 @@ def test_a_mended_start_counts_by_the_epoch() -> None:
     assert "iterator starts" in found.sentence
 
 
+ANEW = make_recording(
+    {}, rungs=(), blocks=(), loader=make_loader(source="train.py:90"), created="2025-12-31T00:00:00+0000",
+    starts=tuple(
+        dataclasses.replace(make_start(construct_ms=180, first_ms=60, batches=1), created_ns=number * 250 * MS)
+        for number in range(20)
+    ),
+)  # fmt: skip
+"""A loop that makes a new iterator for every step of 250 ms."""
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_loop_that_made_an_iterator_for_every_step_is_compared_by_its_whole_steps(swap: bool) -> None:
+    """Its baseline counts every start already, so a mend by one iterator is faster by the ratio of the steps, and of an
+    epoch: 250 ms against 25 ms and a start in a thousand."""
+    found = compare(AFTER, ANEW) if swap else compare(ANEW, AFTER)
+    assert (found.outcome, found.basis) == ("slower" if swap else "faster", "epoch")
+    assert found.steady_ratio is not None
+    assert found.ratio is not None
+    assert found.steady_ratio.value == pytest.approx(1 / 10 if swap else 10, rel=0.02)
+    assert found.ratio.value == pytest.approx(found.steady_ratio.value, rel=0.02)
+    assert ("from 40 to 4" if swap else "from 4 to 40") in found.sentence
+    assert compare(ANEW, ANEW).outcome == "same"
+
+
+def test_only_a_run_without_a_baseline_is_named_as_lacking_it() -> None:
+    """Where the other has no untouched blocks but a baseline, it is not to blame."""
+    sentence = compare(ANEW, make_recording({}, blocks=(), rungs=())).sentence
+    assert "Unresolved: the second run measured" in sentence
+
+
 @pytest.mark.parametrize("swap", [False, True])
 def test_a_run_without_figures_is_unresolved(swap: bool) -> None:
     """Without measured blocks on a side nothing is compared, and the sentence names the side."""

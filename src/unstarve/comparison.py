@@ -189,6 +189,12 @@ class _Run:
         return self.recording.loader.batch_size if self.recording.loader is not None else None
 
     @property
+    def epoch_share(self) -> float:
+        """Share of an epoch that goes at the pace of the baseline: all of it where that was taken from whole steps, the
+        start of an iterator for each of them included."""
+        return self.report.time.steady if any(block.rung == "none" for block in self.blocks) else 1.0
+
+    @property
     def ceiling(self) -> str | None:
         measured = {rung.id for rung in self.report.rungs}
         return next((rung for rung in ("device", "host") if rung in measured), None)
@@ -198,7 +204,7 @@ def compare(before: Recording, after: Recording) -> Comparison:
     """What changed from `before` to `after`."""
     old, new = _run(before), _run(after)
     factor, unit = _unit(old, new)
-    steady = _ratio(old, new, "none", "none", factor)
+    steady = _ratio(old, new, "none", "none", factor) or _baseline_ratio(old, new, factor)
     epoch = _epoch_ratio(old, new, steady)
     basis = "epoch" if epoch is not None and "start" in _bounds(old, new) else "steady"
     ratio = epoch if basis == "epoch" else steady
@@ -306,6 +312,14 @@ def _ratio(old: _Run, new: _Run, old_rung: str, new_rung: str, factor: float) ->
     return None if left is None or right is None else _welch(left, right, factor)
 
 
+def _baseline_ratio(old: _Run, new: _Run, factor: float) -> Estimate | None:
+    """Ratio of the baselines where one was not measured in blocks; their intervals add up in quadrature."""
+    left, right = old.report.baseline, new.report.baseline
+    if left is None or right is None:
+        return None
+    return _around(math.log(right.value / left.value * factor), math.hypot(_half(left), _half(right)))
+
+
 def _ceiling_ratio(old: _Run, new: _Run, factor: float) -> Estimate | None:
     if old.ceiling is None or old.ceiling != new.ceiling:
         return None
@@ -318,11 +332,18 @@ def _epoch_ratio(old: _Run, new: _Run, steady: Estimate | None) -> Estimate | No
     The spread of the starts is added to the steady ratio's in quadrature (recovered from the intervals: G. Y. Zou and
     A. Donner, "Construction of confidence limits about effect measures", Stat. Med. 27, 2008).
     """
-    shares = [run.report.time.steady for run in (old, new)]
+    shares = [run.epoch_share for run in (old, new)]
     if steady is None or min(shares) <= 0:
         return None
-    halves = [math.log(1 + START_SPREAD * (1 / max(0.01, 1 - run.report.time.start) - 1)) for run in (old, new)]
-    return _around(math.log(steady.value * shares[1] / shares[0]), math.hypot(_half(steady), *halves))
+    return _around(
+        math.log(steady.value * shares[1] / shares[0]), math.hypot(_half(steady), _start_half(old), _start_half(new))
+    )
+
+
+def _start_half(run: _Run) -> float:
+    """What the cost of its starts adds to the interval: nothing where they are in the baseline's own."""
+    start = min(run.report.time.start, 1 - run.epoch_share)
+    return math.log(1 + START_SPREAD * (1 / max(0.01, 1 - start) - 1))
 
 
 def _half(found: Estimate) -> float:
@@ -512,7 +533,7 @@ def _figure(value: float) -> str:
 
 def _speed(run: _Run, unit: str, basis: str) -> float:
     assert run.report.baseline is not None
-    speed = run.report.baseline.value * (run.report.time.steady if basis == "epoch" else 1.0)
+    speed = run.report.baseline.value * (run.epoch_share if basis == "epoch" else 1.0)
     return speed * (run.batch_size or 1) if unit == "samples/s" else speed
 
 
