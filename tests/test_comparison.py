@@ -313,6 +313,52 @@ def test_a_mended_start_counts_by_the_epoch() -> None:
     assert "iterator starts" in found.sentence
 
 
+VALID = Loader(number=1, name="DataLoader(Valid)", length=50, batch_size=8, num_workers=0, source="train.py:95")
+
+
+def validated(seconds: float, *, waiting: float, step_ms: float = 20.2) -> Recording:
+    """A fed loop whose epochs of 20 s end with a validation of so many seconds, partly spent on waiting for its batches."""
+    span = int(seconds * 1000 * MS)
+    first, valid = make_start(batches=1000), make_start(loader=1, batches=50)
+    valid = dataclasses.replace(
+        valid, created_ns=first.ended_ns, ended_ns=first.ended_ns + span, wait_ns=int(waiting * span)
+    )
+    loader = make_loader(source="train.py:90")
+    return make_recording(
+        {"none": step_ms, "host": step_ms - 0.2}, loader=loader, loaders=(loader, VALID),
+        starts=(first, valid) if seconds else (first,),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_mended_loader_of_validation_data_counts_by_the_epoch(swap: bool) -> None:
+    """Where waiting for another loader was the limit, the answer is the epoch's speed: 30 s, then 22 s."""
+    runs = validated(10, waiting=0.9), validated(2, waiting=0.1)
+    found = compare(*(runs[::-1] if swap else runs))
+    assert (found.outcome, found.basis) == ("slower" if swap else "faster", "epoch")
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(22 / 30 if swap else 30 / 22, rel=0.03)
+    assert "other loaders" in found.sentence
+    if not swap:
+        assert found.prediction is not None
+        assert found.prediction.arrival in ("within", "compatible")
+
+
+def test_a_loader_that_is_waited_for_as_before_shows_no_difference() -> None:
+    """Validations are seen once or twice a run, so one of 10 s and one of 11 s are the same."""
+    found = compare(validated(10, waiting=0.9), validated(11, waiting=0.9))
+    assert (found.outcome, found.basis) == ("same", "epoch")
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_run_that_saw_no_other_loader_is_compared_by_its_steps(swap: bool) -> None:
+    """It may have ended before its first validation, which is no mend; the reader is told."""
+    runs = validated(10, waiting=0.9), validated(0, waiting=0)
+    found = compare(*(runs[::-1] if swap else runs))
+    assert (found.outcome, found.basis) == ("same", "steady")
+    assert "other-loader-unseen" in ids(found)
+
+
 ANEW = make_recording(
     {}, rungs=(), blocks=(), loader=make_loader(source="train.py:90"), created="2025-12-31T00:00:00+0000",
     starts=tuple(
