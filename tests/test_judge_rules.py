@@ -118,6 +118,39 @@ def test_the_remedy_is_what_was_tried() -> None:
     assert remedy.about == "workers"
 
 
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("batch_mib", "free_mib", "number", "told"),
+    [(1, 64, 4, ""), (5, 64, 3, "no room for the batches of more"), (77, 64, 4, "Make room in shared memory"), (77, 0, 4, "")],
+    ids=["fits", "fits in part", "does not fit", "unknown"],
+)  # fmt: skip
+def test_no_more_workers_are_advised_than_shared_memory_has_room_for(
+    batch_mib: int, free_mib: int, number: int, told: str
+) -> None:
+    """Each may have three batches ready or in the making, and where there is no room for one worker's there must be more."""
+    image = dataclasses.replace(IMAGE, bytes=batch_mib * MIB, storage_bytes=batch_mib * MIB)
+    facts = {"payload": (image,), "shared_memory_bytes": free_mib * MIB}
+    remedy = next(item for item in judge(with_idle_cores(tried(0, {}, **facts))).remedies if item.id == "workers")
+    assert f"num_workers={number}," in (remedy.patch or "")
+    assert told in remedy.advice
+    assert ("shared memory" in remedy.advice) is bool(told)
+    assert ("--shm-size=2g" in (remedy.patch or "")) is (told.startswith("Make room"))
+
+
+def test_the_gain_of_more_workers_is_that_of_as_many_as_are_advised() -> None:
+    """Workers that need 60 ms for a batch feed steps of 20 ms if there are enough; the two for which there is room gain
+    less."""
+    image = dataclasses.replace(IMAGE, bytes=8 * MIB, storage_bytes=8 * MIB)
+    narrow = with_idle_cores(tried(0, {}, payload=(image,), shared_memory_bytes=64 * MIB))
+    gains = [
+        next(item for item in judge(recording).remedies if item.id == "workers").predicted_gain
+        for recording in (with_idle_cores(tried(0, {})), narrow)
+    ]
+    assert [gain.value for gain in gains if gain is not None] == pytest.approx([80 / 20, 80 / 30], rel=0.05)
+
+
 def test_an_order_of_transforms_that_helped_is_a_remedy() -> None:
     """With what was compared, the place, the patch and the measured gain."""
     report = judge(reordered(40))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -17,6 +18,9 @@ WORTH_TRIED = 1.05
 
 WORTH_SAVING = 0.05
 """Bytes, as a share of the batch, that are worth a word."""
+
+FULL = 0.8
+"""Share of the free shared memory that batches on their way from workers may take."""
 
 Rule = Callable[[Recording, Report, Culprit], "Remedy | None"]
 
@@ -180,21 +184,44 @@ def _cores(recording: Recording) -> int:
 def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "workers":
         return None
-    blocks = recording.blocks
-    enough = law.of_blocks(blocks, _loader(recording).num_workers, _cores(recording)).enough_workers()
-    number = max(1 if _loader(recording).num_workers == 0 else 2, min(enough, 2 * _cores(recording)))
-    most = _loader(recording).most_workers
+    loader = _loader(recording)
+    cores = float(recording.environment.get("cores_available", 1))
+    loop = law.of_blocks(recording.blocks, loader.num_workers, cores)
+    wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * _cores(recording)))
+    number, remedy = _loading(recording, loader, wanted)
+    gain = culprit.gain
+    if gain.is_computed and report.baseline is not None:  # for as many as are of use
+        most = min(gain.value, loop.rate(number) / report.baseline.value)
+        gain = estimate.computed(most, down=0.7, up=1.15)
+    return replace(remedy, id="workers", predicted_gain=gain, about=culprit.stage)
+
+
+def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Remedy]:
+    """So many workers, as far as the loader's samples can be split among them and shared memory has room for their
+    batches; to make room, where it has none for more than there are."""
+    number = min(wanted, loader.most_workers or wanted)
     unsplit = (
-        "" if most is None else " More than one would each give every sample of the stream, until it is split among them by "
-        "`torch.utils.data.get_worker_info()`."
+        "" if loader.most_workers is None else " More than one would each give every sample of the stream, until it is "
+        "split among them by `torch.utils.data.get_worker_info()`."
     )  # fmt: skip
-    number = min(number, most or number)
-    return Remedy(
+    ahead = (loader.prefetch_factor + 1) * sum(f.bytes_per_step for f in recording.payload if f.kind == "tensor")
+    free = recording.shared_memory_bytes  # 0 where it is not known
+    room = int(FULL * free / ahead) if free and ahead else number
+    before, limit, call = "", "", ""
+    if loader.num_workers < room < number:
+        number = room
+        limit = f" The {_mib(free)} of shared memory that were free have no room for the batches of more (docker: --shm-size)."
+    elif room <= loader.num_workers < number:
+        before = (
+            f"Make room in shared memory, in which workers hand over their batches: each may have {_mib(ahead)} ready or in "
+            f"the making, and {_mib(free)} were free, so that more workers end in a bus error. Then: "
+        )
+        call = f"docker run --shm-size={math.ceil(number * ahead / FULL / 2**30)}g ...\n"
+    workers = f"Let {number} worker process{'es' if number > 1 else ''} load in parallel with the step."
+    return number, Remedy(
         id="workers",
-        advice=f"Let {number} worker process{'es' if number > 1 else ''} load in parallel with the step.{unsplit}",
-        patch=f"DataLoader(..., num_workers={number}, persistent_workers=True)",
-        predicted_gain=culprit.gain,
-        about=culprit.stage,
+        advice=f"{before}{workers}{limit}{unsplit}",
+        patch=f"{call}DataLoader(..., num_workers={number}, persistent_workers=True)",
     )
 
 
