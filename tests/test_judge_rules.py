@@ -531,6 +531,22 @@ def test_another_loader_that_the_script_waits_for_is_blamed() -> None:
     assert culprit.gain.value == pytest.approx(1 / (1 - 0.3), rel=0.05)
 
 
+def test_another_loader_without_workers_is_given_some_of_its_own() -> None:
+    """The remedy names it and its line, and takes nothing from what was measured of the loader that was diagnosed."""
+    first = make_start(batches=1000)
+    valid = after(first, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=9_000 * MS), 10_000 * MS)
+    recording = tried(2, {Settings(num_workers=6): 15.0}, FED, starts=(first, valid), loaders=(LOADER, VALID))
+    found = {item.id: item for item in judge(recording).remedies}
+    assert {"workers", "workers:loader:1"} <= set(found)
+    remedy = found["workers:loader:1"]
+    assert remedy.about == "loader:1"
+    assert "DataLoader(Valid) (train.py:95) has no workers" in remedy.advice
+    assert remedy.patch == "DataLoader(..., num_workers=2, persistent_workers=True)"
+    assert remedy.measured_gain is None
+    assert remedy.predicted_gain is not None
+    assert remedy.predicted_gain.value == pytest.approx(1 / (1 - 0.3), rel=0.05)
+
+
 def test_another_loader_with_workers_is_blamed_as_a_loader() -> None:
     """Where it has workers their number is not what is wrong with it."""
     assert blamed(with_validation(0.9, workers=2), "loader").name.endswith("waited for between epochs")

@@ -182,7 +182,7 @@ def _cores(recording: Recording) -> int:
 
 
 def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.kind != "workers":
+    if culprit.stage != "workers":
         return None
     loader = _loader(recording)
     cores = float(recording.environment.get("cores_available", 1))
@@ -194,6 +194,20 @@ def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
         most = min(gain.value, loop.rate(number) / report.baseline.value)
         gain = estimate.computed(most, down=0.7, up=1.15)
     return replace(remedy, id="workers", predicted_gain=gain, about=culprit.stage)
+
+
+def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    """For another loader than the one that was diagnosed, of which neither workers nor batches are known."""
+    other = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
+    if culprit.kind != "workers" or other is None:
+        return None
+    wanted = _loader(recording).num_workers or _cores(recording)
+    _, remedy = _loading(recording, other, max(1, wanted))
+    place = f" ({os.path.basename(other.source)})" if other.source else ""
+    advice = f"{other.name}{place} has no workers, so that the script waits while each of its batches is made. {remedy.advice}"
+    return replace(
+        remedy, id=f"workers:{culprit.stage}", advice=advice, predicted_gain=culprit.gain, about=culprit.stage
+    )
 
 
 def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Remedy]:
@@ -481,6 +495,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _keep_workers,
+    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _keep_workers,
     _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip
