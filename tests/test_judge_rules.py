@@ -292,6 +292,22 @@ def test_a_batch_that_carries_too_much_is_told_where_copying_it_costs() -> None:
     assert remedy.predicted_gain.value == pytest.approx(30.2 / (30.2 - 7 / 8 * 10), rel=0.03)
 
 
+def test_a_copy_is_lightened_only_by_what_it_moves() -> None:
+    """The storage behind a view stays on the host, as a field does that the step does not move; of what the step moves the
+    saving is a larger share."""
+    view = dataclasses.replace(IMAGE, path="batch[2]", storage_bytes=40 * MIB, moved_by_step=True)
+    kept = dataclasses.replace(WASTEFUL, path="batch[3]", bytes=7 * MIB, storage_bytes=7 * MIB, moved_by_step=False)
+    payload = (dataclasses.replace(WASTEFUL, moved_by_step=True), view, kept)
+    report = judge(make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=payload))
+    gains = {item.id: item.predicted_gain for item in leaner(report)}
+    assert gains.keys() == {"payload:uint8:batch[0]", "payload:view:batch[2]", "payload:uint8:batch[3]"}
+    assert gains["payload:view:batch[2]"] is None
+    assert gains["payload:uint8:batch[3]"] is None
+    gain = gains["payload:uint8:batch[0]"]
+    assert gain is not None
+    assert gain.value == pytest.approx(30.2 / (30.2 - 7 / 16 * 10), rel=0.03)
+
+
 def test_what_a_batch_carries_does_not_matter_where_moving_it_costs_nothing() -> None:
     """A loop starved by decoding is not told to send fewer bytes."""
     stage = make_stage("decode", 10, kind="decode")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from unstarve import estimate, law, storage
-from unstarve.payload import findings
+from unstarve.payload import Finding, findings
 from unstarve.recording import Loader, Recording, Reordering, Settings
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
@@ -150,7 +150,7 @@ def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
                 f"{_mib(item.bytes_after)}{'' if item.is_certain else ', if the values may be rounded'}."
             ),
             patch=item.patch,
-            predicted_gain=_lighter_copy(report, (item.bytes_before - item.bytes_after) / whole),
+            predicted_gain=_lighter_copy(recording, report, item),
             about="payload",
         )
         for item in findings(recording.payload, batch_size=_loader(recording).batch_size)
@@ -158,8 +158,13 @@ def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
     ]
 
 
-def _lighter_copy(report: Report, saved: float) -> Estimate | None:
-    """The loop's gain if the copy to the device moved less by this share; None where there is no copy to speak of."""
+def _lighter_copy(recording: Recording, report: Report, item: Finding) -> Estimate | None:
+    """The loop's gain if the copy to the device moved less by what the finding saves; None where there is no copy to speak
+    of, or it moves that not at all: of a view only the values, not the storage behind it."""
+    moved = {field.path: field.bytes_per_step for field in recording.payload if field.moved_by_step is not False}
+    if item.id == "view" or not moved.get(item.path):
+        return None
+    saved = min(1.0, (item.bytes_before - item.bytes_after) / sum(moved.values()))
     rates = {rung.id: rung.steps_per_s.value for rung in report.rungs}
     if "device" not in rates or rates["host"] >= rates["device"]:
         return None
