@@ -323,6 +323,29 @@ def test_small_savings_are_not_told() -> None:
     assert not leaner(report)
 
 
+BOXES = tuple(
+    dataclasses.replace(LABELS, path=f"batch[1][{number}]", bytes=80, storage_bytes=80) for number in range(80)
+)
+
+
+@pytest.mark.parametrize("kind", ["ipc", "copy", "collate"])
+def test_many_small_tensors_are_told_where_handing_them_over_costs(kind: str) -> None:
+    """They save no bytes if they are joined, so no gain is predicted; collating goes over their values all the same."""
+    if kind == "copy":
+        recording = make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=(IMAGE, *BOXES))
+    else:
+        stages = (make_stage(kind, 0.1, kind=kind),)
+        recording = make_recording({**STARVED, f"knockout:{kind}": 40}, stages=stages, payload=(IMAGE, *BOXES))
+    report = judge(recording)
+    assert kinds(report) == [kind]
+    found = leaner(report)
+    assert [item.id for item in found] == ([] if kind == "collate" else ["payload:small-tensors:batch[1][0]"])
+    for item in found:
+        assert "A batch holds 80 small tensors" in item.advice
+        assert "would become" not in item.advice
+        assert item.predicted_gain is None
+
+
 def test_without_a_device_no_gain_is_predicted() -> None:
     """Where transport from the workers costs, the bytes are told, but there is no copy to compute a gain from."""
     stage = make_stage("ipc", 0.1, kind="ipc")

@@ -142,29 +142,36 @@ def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
     whole = sum(field.bytes_per_step for field in recording.payload)
     if not guilty & {"copy", "ipc", "pin", "collate"} or not whole:
         return []
-    return [
-        Remedy(
-            id=f"payload:{item.id}:{item.path}",
-            advice=(
+    found = []
+    for item in findings(recording.payload, batch_size=_loader(recording).batch_size):
+        advice = None
+        if item.bytes_before - item.bytes_after >= WORTH_SAVING * whole:
+            advice = (
                 f"{item.advice} {_mib(item.bytes_before)} of the batch's {_mib(whole)} would become "
                 f"{_mib(item.bytes_after)}{'' if item.is_certain else ', if the values may be rounded'}."
-            ),
-            patch=item.patch,
-            predicted_gain=_lighter_copy(recording, report, item),
-            about="payload",
-        )
-        for item in findings(recording.payload, batch_size=_loader(recording).batch_size)
-        if item.bytes_before - item.bytes_after >= WORTH_SAVING * whole
-    ]
+            )
+        elif item.id == "small-tensors" and guilty & {"copy", "ipc"}:
+            advice = f"{item.advice} Handing each of them over costs more than its bytes do."
+        if advice is not None:
+            found.append(
+                Remedy(
+                    id=f"payload:{item.id}:{item.path}",
+                    advice=advice,
+                    patch=item.patch,
+                    predicted_gain=_lighter_copy(recording, report, item),
+                    about="payload",
+                )
+            )
+    return found
 
 
 def _lighter_copy(recording: Recording, report: Report, item: Finding) -> Estimate | None:
     """The loop's gain if the copy to the device moved less by what the finding saves; None where there is no copy to speak
     of, or it moves that not at all: of a view only the values, not the storage behind it."""
     moved = {field.path: field.bytes_per_step for field in recording.payload if field.moved_by_step is not False}
-    if item.id == "view" or not moved.get(item.path):
+    saved = min(item.bytes_before - item.bytes_after, moved.get(item.path, 0)) / max(1, sum(moved.values()))
+    if item.id == "view" or not saved:
         return None
-    saved = min(1.0, (item.bytes_before - item.bytes_after) / sum(moved.values()))
     rates = {rung.id: rung.steps_per_s.value for rung in report.rungs}
     if "device" not in rates or rates["host"] >= rates["device"]:
         return None
