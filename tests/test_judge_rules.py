@@ -300,6 +300,7 @@ def test_a_copy_is_lightened_only_by_what_it_moves() -> None:
     payload = (dataclasses.replace(WASTEFUL, moved_by_step=True), view, kept)
     report = judge(make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=payload))
     gains = {item.id: item.predicted_gain for item in leaner(report)}
+    assert any("40 MiB of the batch's 48 MiB would become 1 MiB." in item.advice for item in leaner(report))
     assert gains.keys() == {"payload:uint8:batch[0]", "payload:view:batch[2]", "payload:uint8:batch[3]"}
     assert gains["payload:view:batch[2]"] is None
     assert gains["payload:uint8:batch[3]"] is None

@@ -146,8 +146,9 @@ def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
     for item in findings(recording.payload, batch_size=_loader(recording).batch_size):
         advice = None
         if item.bytes_before - item.bytes_after >= WORTH_SAVING * whole:
+            held = sum(field.storage_bytes_per_step for field in recording.payload) if item.id == "view" else whole
             advice = (
-                f"{item.advice} {_mib(item.bytes_before)} of the batch's {_mib(whole)} would become "
+                f"{item.advice} {_mib(item.bytes_before)} of the batch's {_mib(held)} would become "
                 f"{_mib(item.bytes_after)}{'' if item.is_certain else ', if the values may be rounded'}."
             )
         elif item.id == "small-tensors" and guilty & {"copy", "ipc"}:
