@@ -19,6 +19,9 @@ WORTH_TRIED = 1.05
 WORTH_SAVING = 0.05
 """Bytes, as a share of the batch, that are worth a word."""
 
+WORTH_SWITCHING = 0.05
+"""Share of the time that garbage collections must take of a process's work to be switched off in it."""
+
 FULL = 0.8
 """Share of the free shared memory that batches on their way from workers may take."""
 
@@ -406,16 +409,26 @@ def _setting(recording: Recording, report: Report, culprit: Culprit) -> Remedy |
 def _fewer_collections(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.stage != "trial:collector":
         return None
+    blocks = [block for block in recording.blocks if block.rung == "none"]
+    in_workers = sum(sum(block.collections_ns) for block in blocks) / max(1, sum(sum(b.fetches_ns) for b in blocks))
+    in_loop = sum(block.main_collected_ns for block in blocks) / max(1, sum(b.end_ns - b.start_ns for b in blocks))
+    if not _loader(recording).num_workers:  # the loop's process makes the batches
+        in_workers, in_loop = 0.0, max(in_workers, in_loop)
+    least = min(WORTH_SWITCHING, max(in_workers, in_loop))
+    patches = (
+        (
+            in_workers,
+            "def worker_init_fn(worker_id):\n    gc.disable()  # or gc.freeze() and gc.set_threshold(100_000, 20, 20)",
+        ),
+        (in_loop, "gc.disable()  # before the loop, in its own process; gc.collect() once an epoch"),
+    )
     return Remedy(
         id="fewer-collections",
         advice=(
             "Python's garbage collector runs over and over in the middle of the work: switch it off where no cycles pile "
             "up, or let it run less often; make fewer small objects per sample."
         ),
-        patch=(
-            "def worker_init_fn(worker_id):\n    gc.disable()  # or gc.freeze() and gc.set_threshold(100_000, 20, 20); "
-            "in the loop: gc.collect() once an epoch"
-        ),
+        patch="\n".join(patch for share, patch in patches if share >= least),
         measured_gain=culprit.gain,
         about=culprit.stage,
     )
