@@ -275,12 +275,12 @@ def _cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Re
 def _batched_fetch(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "collate":
         return None
+    how = "(`__getitems__`, or indexing a tensor with the whole batch)"
+    if _loader(recording).kind != "map":
+        how = "(the generator can yield whole batches, with batch_size=None)"
     return Remedy(
         id="batched-fetch",
-        advice=(
-            "Collation binds: build batches from arrays instead of single samples (`__getitems__`, or indexing a tensor "
-            "with the whole batch), and hand over few large tensors."
-        ),
+        advice=f"Collation binds: build batches from arrays instead of single samples {how}, and hand over few large tensors.",
         predicted_gain=culprit.gain,
         about=culprit.stage,
     )
