@@ -151,6 +151,20 @@ def test_the_gain_of_more_workers_is_that_of_as_many_as_are_advised() -> None:
     assert [gain.value for gain in gains if gain is not None] == pytest.approx([80 / 20, 80 / 30], rel=0.05)
 
 
+@pytest.mark.parametrize(("own", "number"), [(0, 6), (16, 3)])
+def test_the_gain_of_a_trial_that_is_not_certain_goes_with_the_number_that_was_tried(own: int, number: int) -> None:
+    """A gain that is blamed for its size, though its interval reaches below one, is predicted, and of no other number."""
+    recording = tried(own, {Settings(num_workers=number): 50.0})
+    ident = next(rung.id for rung in recording.rungs if rung.settings is not None)
+    noisy = make_blocks({ident: 50.0}, body_ms=20, jitter=0.7)
+    kept = tuple(block for block in recording.blocks if block.rung != ident)
+    report = judge(dataclasses.replace(recording, blocks=kept + noisy))
+    remedy = next(item for item in report.remedies if item.id == "workers")
+    assert blamed(report, "workers").gain.low < 1.0
+    assert remedy.patch == f"DataLoader(..., num_workers={number}, persistent_workers=True)"
+    assert remedy.predicted_gain == blamed(report, "workers").gain
+
+
 def test_an_order_of_transforms_that_helped_is_a_remedy() -> None:
     """With what was compared, the place, the patch and the measured gain."""
     report = judge(reordered(40))

@@ -204,7 +204,7 @@ def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
     cores = float(recording.environment.get("cores_available", 1))
     loop = law.of_blocks(recording.blocks, loader.num_workers, cores)
     wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * _cores(recording)))
-    number, remedy = _loading(recording, loader, wanted)
+    number, remedy = _loading(recording, loader, _blamed_number(recording, culprit) or wanted)
     gain = culprit.gain
     if gain.is_computed and report.baseline is not None:  # for as many as are of use
         most = min(gain.value, loop.rate(number) / report.baseline.value)
@@ -212,8 +212,18 @@ def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
     return replace(remedy, id="workers", predicted_gain=gain, about=culprit.stage)
 
 
+def _blamed_number(recording: Recording, culprit: Culprit) -> int | None:
+    """The workers that were tried and gained what the culprit says, if that was not computed."""
+    for rung in recording.rungs:
+        gain = estimate.contrast(recording.blocks, rung.id, "none") if rung.settings is not None else None
+        if rung.settings is not None and gain is not None and gain.value == culprit.gain.value:
+            return rung.settings.num_workers
+    return None
+
+
 def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    """For another loader than the one that was diagnosed, of which neither workers nor batches are known."""
+    """For another loader than the one that was diagnosed: as many as that has, since nothing of its own was measured; its
+    batches are taken to be as large."""
     other = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
     if culprit.kind != "workers" or other is None:
         return None
