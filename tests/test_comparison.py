@@ -313,6 +313,82 @@ def test_a_mended_start_counts_by_the_epoch() -> None:
     assert "iterator starts" in found.sentence
 
 
+VALID = Loader(number=1, name="DataLoader(Valid)", length=50, batch_size=8, num_workers=0, source="train.py:95")
+
+
+def validated(seconds: float, *, waiting: float, step_ms: float = 20.2) -> Recording:
+    """A fed loop whose epochs of 20 s end with a validation of so many seconds, partly spent on waiting for its batches."""
+    span = int(seconds * 1000 * MS)
+    first, valid = make_start(batches=1000), make_start(loader=1, batches=50)
+    valid = dataclasses.replace(
+        valid, created_ns=first.ended_ns, ended_ns=first.ended_ns + span, wait_ns=int(waiting * span)
+    )
+    loader = make_loader(source="train.py:90")
+    return make_recording(
+        {"none": step_ms, "host": step_ms - 0.2}, loader=loader, loaders=(loader, VALID),
+        starts=(first, valid) if seconds else (first,),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_mended_loader_of_validation_data_counts_by_the_epoch(swap: bool) -> None:
+    """Where waiting for another loader was the limit, the answer is the epoch's speed: 30 s, then 22 s."""
+    runs = validated(10, waiting=0.9), validated(2, waiting=0.1)
+    found = compare(*(runs[::-1] if swap else runs))
+    assert (found.outcome, found.basis) == ("slower" if swap else "faster", "epoch")
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(22 / 30 if swap else 30 / 22, rel=0.03)
+    assert "other loaders" in found.sentence
+    if not swap:
+        assert found.prediction is not None
+        assert found.prediction.arrival in ("within", "compatible")
+
+
+def test_a_loader_that_is_waited_for_as_before_shows_no_difference() -> None:
+    """Validations are seen once or twice a run, so one of 10 s and one of 11 s are the same."""
+    found = compare(validated(10, waiting=0.9), validated(11, waiting=0.9))
+    assert (found.outcome, found.basis) == ("same", "epoch")
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_run_that_saw_no_other_loader_is_compared_by_its_steps(swap: bool) -> None:
+    """It may have ended before its first validation, which is no mend; the reader is told."""
+    runs = validated(10, waiting=0.9), validated(0, waiting=0)
+    found = compare(*(runs[::-1] if swap else runs))
+    assert (found.outcome, found.basis) == ("same", "steady")
+    assert "other-loader-unseen" in ids(found)
+
+
+ANEW = make_recording(
+    {}, rungs=(), blocks=(), loader=make_loader(source="train.py:90"), created="2025-12-31T00:00:00+0000",
+    starts=tuple(
+        dataclasses.replace(make_start(construct_ms=180, first_ms=60, batches=1), created_ns=number * 250 * MS)
+        for number in range(20)
+    ),
+)  # fmt: skip
+"""A loop that makes a new iterator for every step of 250 ms."""
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_loop_that_made_an_iterator_for_every_step_is_compared_by_its_whole_steps(swap: bool) -> None:
+    """Its baseline counts every start already, so a mend by one iterator is faster by the ratio of the steps, and of an
+    epoch: 250 ms against 25 ms and a start in a thousand."""
+    found = compare(AFTER, ANEW) if swap else compare(ANEW, AFTER)
+    assert (found.outcome, found.basis) == ("slower" if swap else "faster", "epoch")
+    assert found.steady_ratio is not None
+    assert found.ratio is not None
+    assert found.steady_ratio.value == pytest.approx(1 / 10 if swap else 10, rel=0.02)
+    assert found.ratio.value == pytest.approx(found.steady_ratio.value, rel=0.02)
+    assert ("from 40 to 4" if swap else "from 4 to 40") in found.sentence
+    assert compare(ANEW, ANEW).outcome == "same"
+
+
+def test_only_a_run_without_a_baseline_is_named_as_lacking_it() -> None:
+    """Where the other has no untouched blocks but a baseline, it is not to blame."""
+    sentence = compare(ANEW, make_recording({}, blocks=(), rungs=())).sentence
+    assert "Unresolved: the second run measured" in sentence
+
+
 @pytest.mark.parametrize("swap", [False, True])
 def test_a_run_without_figures_is_unresolved(swap: bool) -> None:
     """Without measured blocks on a side nothing is compared, and the sentence names the side."""

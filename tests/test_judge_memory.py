@@ -52,6 +52,40 @@ def test_collections_in_the_body_are_blamed_in_a_loop_that_is_fed() -> None:
     assert memory_culprits(report)
 
 
+IN_WORKERS, IN_LOOP = "def worker_init_fn(worker_id):\n    gc.disable()", "gc.disable()  # before the loop"
+
+
+@pytest.mark.parametrize(
+    ("workers", "made", "own", "places"),
+    [
+        (2, 0.2, 0.01, [IN_WORKERS]),
+        (2, 0.01, 0.2, [IN_LOOP]),
+        (2, 0.2, 0.1, [IN_WORKERS, IN_LOOP]),
+        (0, 0.2, 0.2, [IN_LOOP]),
+        (0, 0.2, 0.0, [IN_LOOP]),
+    ],
+)
+def test_the_collector_is_switched_off_where_it_was_seen_to_run(
+    workers: int, made: float, own: float, places: list[str]
+) -> None:
+    """The trial switched it off in the workers and in the loop's process: the patch does so wherever it took time."""
+    recording = make_recording(
+        {**STARVED, "trial:collector": 60.0}, loader=dataclasses.replace(LOADER, num_workers=workers)
+    )
+    blocks = tuple(
+        dataclasses.replace(
+            block,
+            collections_ns=tuple(int(made * fetch) for fetch in block.fetches_ns),
+            main_collected_ns=int(own * (block.end_ns - block.start_ns)),
+        )
+        for block in recording.blocks
+    )
+    report = judge(dataclasses.replace(recording, blocks=blocks))
+    patch = next(item for item in report.remedies if item.id == "fewer-collections").patch or ""
+    assert [place for place in (IN_WORKERS, IN_LOOP) if place in patch] == places
+    assert ("gc.collect() once an epoch" in patch) is (IN_LOOP in places)
+
+
 @pytest.mark.parametrize("period_ms", [78.0, 80.0, 90.0], ids=["little", "nothing", "a loss"])
 def test_collections_whose_absence_gains_little_are_not_blamed(period_ms: float) -> None:
     """However much time they take: the loop does not wait for it."""

@@ -15,7 +15,7 @@ from unstarve.judge import judge
 from unstarve.judge.evidence import Evidence, gain_by_share
 from unstarve.payload import Change
 from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings, Start
-from unstarve.report import Culprit, Estimate, Report
+from unstarve.report import Culprit, Estimate, Remedy, Report
 
 STARVED = {"none": 80.0, "samples": 22.0, "host": 20.0}
 LOADER = Loader(number=0, name="DataLoader(Toy)", length=1000, batch_size=8, num_workers=2, source="train.py:90")
@@ -116,6 +116,53 @@ def test_the_remedy_is_what_was_tried() -> None:
     assert remedy.measured_gain.value == pytest.approx(80 / 30, rel=0.02)
     assert remedy.predicted_gain is None
     assert remedy.about == "workers"
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("batch_mib", "free_mib", "number", "told"),
+    [(1, 64, 4, ""), (5, 64, 3, "no room for the batches of more"), (77, 64, 4, "Make room in shared memory"), (77, 0, 4, "")],
+    ids=["fits", "fits in part", "does not fit", "unknown"],
+)  # fmt: skip
+def test_no_more_workers_are_advised_than_shared_memory_has_room_for(
+    batch_mib: int, free_mib: int, number: int, told: str
+) -> None:
+    """Each may have three batches ready or in the making, and where there is no room for one worker's there must be more."""
+    image = dataclasses.replace(IMAGE, bytes=batch_mib * MIB, storage_bytes=batch_mib * MIB)
+    facts = {"payload": (image,), "shared_memory_bytes": free_mib * MIB}
+    remedy = next(item for item in judge(with_idle_cores(tried(0, {}, **facts))).remedies if item.id == "workers")
+    assert f"num_workers={number}," in (remedy.patch or "")
+    assert told in remedy.advice
+    assert ("shared memory" in remedy.advice) is bool(told)
+    assert ("--shm-size=2g" in (remedy.patch or "")) is (told.startswith("Make room"))
+
+
+def test_the_gain_of_more_workers_is_that_of_as_many_as_are_advised() -> None:
+    """Workers that need 60 ms for a batch feed steps of 20 ms if there are enough; the two for which there is room gain
+    less."""
+    image = dataclasses.replace(IMAGE, bytes=8 * MIB, storage_bytes=8 * MIB)
+    narrow = with_idle_cores(tried(0, {}, payload=(image,), shared_memory_bytes=64 * MIB))
+    gains = [
+        next(item for item in judge(recording).remedies if item.id == "workers").predicted_gain
+        for recording in (with_idle_cores(tried(0, {})), narrow)
+    ]
+    assert [gain.value for gain in gains if gain is not None] == pytest.approx([80 / 20, 80 / 30], rel=0.05)
+
+
+@pytest.mark.parametrize(("own", "number"), [(0, 6), (16, 3)])
+def test_the_gain_of_a_trial_that_is_not_certain_goes_with_the_number_that_was_tried(own: int, number: int) -> None:
+    """A gain that is blamed for its size, though its interval reaches below one, is predicted, and of no other number."""
+    recording = tried(own, {Settings(num_workers=number): 50.0})
+    ident = next(rung.id for rung in recording.rungs if rung.settings is not None)
+    noisy = make_blocks({ident: 50.0}, body_ms=20, jitter=0.7)
+    kept = tuple(block for block in recording.blocks if block.rung != ident)
+    report = judge(dataclasses.replace(recording, blocks=kept + noisy))
+    remedy = next(item for item in report.remedies if item.id == "workers")
+    assert blamed(report, "workers").gain.low < 1.0
+    assert remedy.patch == f"DataLoader(..., num_workers={number}, persistent_workers=True)"
+    assert remedy.predicted_gain == blamed(report, "workers").gain
 
 
 def test_an_order_of_transforms_that_helped_is_a_remedy() -> None:
@@ -259,6 +306,50 @@ def test_a_batch_that_carries_too_much_is_told_where_copying_it_costs() -> None:
     assert remedy.predicted_gain.value == pytest.approx(30.2 / (30.2 - 7 / 8 * 10), rel=0.03)
 
 
+def copied_ahead(period: float) -> Remedy:
+    """The remedy for a loop that waits a quarter of its time for workers, and copies batches for 12 of 30 ms besides."""
+    periods = {"none": 40.0, "samples": 31.0, "host": 30.0, "device": 18.0, "control:side-stream": period}
+    report = judge(make_recording(periods, body_ms=30, has_device=True))
+    (remedy,) = [item for item in report.remedies if item.about == "copy"]
+    return remedy
+
+
+def test_copying_ahead_is_promised_what_it_gains_in_the_loop_as_it_is() -> None:
+    """It was tried in a loop that was fed, where it gained 1.25; of a loop that waits for workers a quarter of its time,
+    three quarters gain that."""
+    remedy = copied_ahead(24.0)
+    assert remedy.id == "overlapped-copy"
+    assert remedy.measured_gain is None
+    assert remedy.predicted_gain is not None
+    assert remedy.predicted_gain.value == pytest.approx(1 / (0.25 + 0.75 / 1.25), rel=0.02)
+    assert "device computes: ×1.2" in remedy.advice
+
+
+def test_copying_ahead_is_promised_no_more_than_no_copy() -> None:
+    """Chance may put it above; what is copied can be hidden at most."""
+    gain = copied_ahead(15.0).predicted_gain
+    assert gain is not None
+    assert gain.value == pytest.approx(1 / (0.25 + 0.75 * 18 / 30), rel=0.03)
+    assert gain.low <= gain.value <= gain.high
+
+
+def test_a_copy_is_lightened_only_by_what_it_moves() -> None:
+    """The storage behind a view stays on the host, as a field does that the step does not move; of what the step moves the
+    saving is a larger share."""
+    view = dataclasses.replace(IMAGE, path="batch[2]", storage_bytes=40 * MIB, moved_by_step=True)
+    kept = dataclasses.replace(WASTEFUL, path="batch[3]", bytes=7 * MIB, storage_bytes=7 * MIB, moved_by_step=False)
+    payload = (dataclasses.replace(WASTEFUL, moved_by_step=True), view, kept)
+    report = judge(make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=payload))
+    gains = {item.id: item.predicted_gain for item in leaner(report)}
+    assert any("40 MiB of the batch's 48 MiB would become 1 MiB." in item.advice for item in leaner(report))
+    assert gains.keys() == {"payload:uint8:batch[0]", "payload:view:batch[2]", "payload:uint8:batch[3]"}
+    assert gains["payload:view:batch[2]"] is None
+    assert gains["payload:uint8:batch[3]"] is None
+    gain = gains["payload:uint8:batch[0]"]
+    assert gain is not None
+    assert gain.value == pytest.approx(30.2 / (30.2 - 7 / 16 * 10), rel=0.03)
+
+
 def test_what_a_batch_carries_does_not_matter_where_moving_it_costs_nothing() -> None:
     """A loop starved by decoding is not told to send fewer bytes."""
     stage = make_stage("decode", 10, kind="decode")
@@ -272,6 +363,29 @@ def test_small_savings_are_not_told() -> None:
     big = dataclasses.replace(IMAGE, bytes=30 * 2**20, storage_bytes=30 * 2**20, path="batch[9]")
     report = judge(make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=(WASTEFUL, big)))
     assert not leaner(report)
+
+
+BOXES = tuple(
+    dataclasses.replace(LABELS, path=f"batch[1][{number}]", bytes=80, storage_bytes=80) for number in range(80)
+)
+
+
+@pytest.mark.parametrize("kind", ["ipc", "copy", "collate"])
+def test_many_small_tensors_are_told_where_handing_them_over_costs(kind: str) -> None:
+    """They save no bytes if they are joined, so no gain is predicted; collating goes over their values all the same."""
+    if kind == "copy":
+        recording = make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=(IMAGE, *BOXES))
+    else:
+        stages = (make_stage(kind, 0.1, kind=kind),)
+        recording = make_recording({**STARVED, f"knockout:{kind}": 40}, stages=stages, payload=(IMAGE, *BOXES))
+    report = judge(recording)
+    assert kinds(report) == [kind]
+    found = leaner(report)
+    assert [item.id for item in found] == ([] if kind == "collate" else ["payload:small-tensors:batch[1][0]"])
+    for item in found:
+        assert "A batch holds 80 small tensors" in item.advice
+        assert "would become" not in item.advice
+        assert item.predicted_gain is None
 
 
 def test_without_a_device_no_gain_is_predicted() -> None:
@@ -496,6 +610,22 @@ def test_another_loader_that_the_script_waits_for_is_blamed() -> None:
     assert report.verdict.bound == "input"
     assert (culprit.source, culprit.stage) == ("train.py:95", "loader:1")
     assert culprit.gain.value == pytest.approx(1 / (1 - 0.3), rel=0.05)
+
+
+def test_another_loader_without_workers_is_given_some_of_its_own() -> None:
+    """The remedy names it and its line, and takes nothing from what was measured of the loader that was diagnosed."""
+    first = make_start(batches=1000)
+    valid = after(first, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=9_000 * MS), 10_000 * MS)
+    recording = tried(2, {Settings(num_workers=6): 15.0}, FED, starts=(first, valid), loaders=(LOADER, VALID))
+    found = {item.id: item for item in judge(recording).remedies}
+    assert {"workers", "workers:loader:1"} <= set(found)
+    remedy = found["workers:loader:1"]
+    assert remedy.about == "loader:1"
+    assert "DataLoader(Valid) (train.py:95) has no workers" in remedy.advice
+    assert remedy.patch == "DataLoader(..., num_workers=2, persistent_workers=True)"
+    assert remedy.measured_gain is None
+    assert remedy.predicted_gain is not None
+    assert remedy.predicted_gain.value == pytest.approx(1 / (1 - 0.3), rel=0.05)
 
 
 def test_another_loader_with_workers_is_blamed_as_a_loader() -> None:

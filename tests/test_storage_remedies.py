@@ -239,6 +239,46 @@ def test_waits_that_must_overlap_are_counted() -> None:
     assert "ThreadPoolExecutor(2)" in (remedy.patch or "")
 
 
+def test_no_more_threads_than_samples_read_a_batch() -> None:
+    """The four samples of a batch cannot be read by more than four threads, however many waits must overlap."""
+    loader = dataclasses.replace(LOADER, batch_size=4, num_workers=0)
+    recording = reading(1 << 20, 2, loader=loader)
+    slow = dataclasses.replace(recording.stages[0], wall_ns=(100 * MS,) * 10)
+    remedy = needed(dataclasses.replace(recording, stages=(slow,)), "concurrent-reads")
+    assert "20 samples wait at a time" in remedy.advice
+    assert "ThreadPoolExecutor(4)" in (remedy.patch or "")
+
+
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_samples_that_are_fetched_alone_are_not_read_together(batch_size: int | None) -> None:
+    """Without batches `__getitems__` is never called, and of a batch of one there is nothing to overlap."""
+    remedy = needed(
+        reading(1 << 20, 2, loader=dataclasses.replace(LOADER, batch_size=batch_size, num_workers=0)),
+        "concurrent-reads",
+    )
+    assert remedy.patch is None
+    assert "__getitems__" not in remedy.advice
+    assert "Raise num_workers" in remedy.advice
+
+
+def test_waits_of_a_stream_overlap_in_its_generator() -> None:
+    """It is asked for one sample after the other, and more workers would repeat its samples if they did not split it."""
+    remedy = needed(reading(1 << 20, 2, loader=dataclasses.replace(LOADER, kind="iterable")), "concurrent-reads")
+    assert "Read ahead in the generator" in remedy.advice
+    assert "get_worker_info()" in remedy.advice
+    assert "__getitems__" not in remedy.advice
+    assert remedy.patch is None
+
+
+@pytest.mark.parametrize(("kind", "said"), [("map", "`__getitems__`"), ("iterable", "batch_size=None")])
+def test_how_batches_are_built_at_once_depends_on_the_data_set(kind: str, said: str) -> None:
+    """Only an indexed one is asked for many samples at once; a stream may give whole batches."""
+    stage = make_stage("collate", 1, kind="collate")
+    recording = make({"knockout:collate": 40.0}, stage, loader=dataclasses.replace(LOADER, kind=kind))
+    advice = needed(recording, "batched-fetch").advice
+    assert [word for word in ("`__getitems__`", "batch_size=None") if word in advice] == [said]
+
+
 def test_few_waits_are_not_counted() -> None:
     """Where the workers could wait for all of them, no number of threads is given."""
     loader = dataclasses.replace(LOADER, num_workers=8)

@@ -37,7 +37,8 @@ SMALL = 1.10
 """A real difference up to this ratio may still be one between two runs of the same script."""
 
 START_SPREAD = 0.25
-"""Relative uncertainty of what iterator starts cost, as in `judge`: too few are seen for an interval of their own."""
+"""Relative uncertainty of what iterator starts and other loaders cost, as in `judge`: too few are seen for an interval of
+their own."""
 
 MACHINE = ("platform", "cpu_count", "cores_available", "memory_gib", "device")
 VERSIONS = ("python", "torch", "unstarve", "torch_threads", "sharing_strategy")
@@ -140,7 +141,8 @@ class Comparison:
     unit: str
     """What ratios are of: `steps/s`, or `samples/s` where the batch size changed."""
     basis: str
-    """What the answer rests on: `steady` steps, or the `epoch` with its iterator starts where those were the limit."""
+    """What the answer rests on: `steady` steps, or the `epoch` with its iterator starts and other loaders, where one of
+    those was the limit."""
     ratio: Estimate | None
     """After over before, by `unit` and `basis`; None where a run has no baseline."""
     is_real: bool
@@ -189,6 +191,24 @@ class _Run:
         return self.recording.loader.batch_size if self.recording.loader is not None else None
 
     @property
+    def epoch_share(self) -> float:
+        """Share of an epoch that goes at the pace of the baseline: all of it where that was taken from whole steps, the
+        start of an iterator for each of them included."""
+        return self.report.time.steady if any(block.rung == "none" for block in self.blocks) else 1.0
+
+    @property
+    def other_loader(self) -> Culprit | None:
+        """The first culprit, where it is another loader than the one diagnosed."""
+        first = next(iter(self.report.verdict.culprits), None)
+        return first if first is not None and first.stage.startswith("loader:") else None
+
+    @property
+    def has_other_loaders(self) -> bool:
+        """Whether another loader than the one diagnosed was iterated before the diagnosis ended."""
+        ours = self.recording.loader
+        return ours is not None and any(start.loader != ours.number for start in self.recording.starts)
+
+    @property
     def ceiling(self) -> str | None:
         measured = {rung.id for rung in self.report.rungs}
         return next((rung for rung in ("device", "host") if rung in measured), None)
@@ -198,9 +218,9 @@ def compare(before: Recording, after: Recording) -> Comparison:
     """What changed from `before` to `after`."""
     old, new = _run(before), _run(after)
     factor, unit = _unit(old, new)
-    steady = _ratio(old, new, "none", "none", factor)
+    steady = _ratio(old, new, "none", "none", factor) or _baseline_ratio(old, new, factor)
     epoch = _epoch_ratio(old, new, steady)
-    basis = "epoch" if epoch is not None and "start" in _bounds(old, new) else "steady"
+    basis = "epoch" if epoch is not None and _is_of_epoch(old, new) else "steady"
     ratio = epoch if basis == "epoch" else steady
     ceiling = _ceiling_ratio(old, new, factor)
     pairs = _pairs(before.stages, after.stages)
@@ -249,8 +269,11 @@ def _unit(old: _Run, new: _Run) -> tuple[float, str]:
     return new.batch_size / old.batch_size, "samples/s"
 
 
-def _bounds(*runs: _Run) -> tuple[str, ...]:
-    return tuple(run.report.verdict.bound for run in runs)
+def _is_of_epoch(*runs: _Run) -> bool:
+    """Whether what held a run back lies outside the steady steps: iterator starts, or another loader that both iterated."""
+    if any(run.report.verdict.bound == "start" for run in runs):
+        return True
+    return any(run.other_loader is not None for run in runs) and all(run.has_other_loaders for run in runs)
 
 
 # --- Ratios of two runs -----------------------------------------------------------------------------------------------
@@ -306,6 +329,14 @@ def _ratio(old: _Run, new: _Run, old_rung: str, new_rung: str, factor: float) ->
     return None if left is None or right is None else _welch(left, right, factor)
 
 
+def _baseline_ratio(old: _Run, new: _Run, factor: float) -> Estimate | None:
+    """Ratio of the baselines where one was not measured in blocks; their intervals add up in quadrature."""
+    left, right = old.report.baseline, new.report.baseline
+    if left is None or right is None:
+        return None
+    return _around(math.log(right.value / left.value * factor), math.hypot(_half(left), _half(right)))
+
+
 def _ceiling_ratio(old: _Run, new: _Run, factor: float) -> Estimate | None:
     if old.ceiling is None or old.ceiling != new.ceiling:
         return None
@@ -315,14 +346,22 @@ def _ceiling_ratio(old: _Run, new: _Run, factor: float) -> Estimate | None:
 def _epoch_ratio(old: _Run, new: _Run, steady: Estimate | None) -> Estimate | None:
     """Ratio of the speeds of a whole epoch: what starts and other loaders take slows it in proportion.
 
-    The spread of the starts is added to the steady ratio's in quadrature (recovered from the intervals: G. Y. Zou and
+    The spread of the starts, and of the waits for another loader that is to blame, is added to the steady ratio's in quadrature (recovered from the intervals: G. Y. Zou and
     A. Donner, "Construction of confidence limits about effect measures", Stat. Med. 27, 2008).
     """
-    shares = [run.report.time.steady for run in (old, new)]
+    shares = [run.epoch_share for run in (old, new)]
     if steady is None or min(shares) <= 0:
         return None
-    halves = [math.log(1 + START_SPREAD * (1 / max(0.01, 1 - run.report.time.start) - 1)) for run in (old, new)]
+    halves = [half for run in (old, new) for half in _halves(run)]
     return _around(math.log(steady.value * shares[1] / shares[0]), math.hypot(_half(steady), *halves))
+
+
+def _halves(run: _Run) -> Iterable[float]:
+    """What the cost of its starts, where they are not in the baseline's own interval, and of another loader add to it."""
+    start = min(run.report.time.start, 1 - run.epoch_share)
+    yield math.log(1 + START_SPREAD * (1 / max(0.01, 1 - start) - 1))
+    if run.other_loader is not None:
+        yield math.log(1 + START_SPREAD * (run.other_loader.gain.value - 1))
 
 
 def _half(found: Estimate) -> float:
@@ -499,7 +538,7 @@ def _sentence(old: _Run, new: _Run, outcome: str, ratio: Estimate | None, unit: 
         )
         return f"Unresolved: {lacking} measured no untouched steps, so there is nothing to compare."
     first, second = (_figure(_speed(run, unit, basis)) for run in (old, new))
-    where = "" if basis == "steady" else " over an epoch with its iterator starts"
+    where = "" if basis == "steady" else " over an epoch with its iterator starts and other loaders"
     change = f"{unit}{where}, ×{ratio.value:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
     if outcome == "same":
         return f"No difference shown: {first}, then {second} {change}."
@@ -512,7 +551,7 @@ def _figure(value: float) -> str:
 
 def _speed(run: _Run, unit: str, basis: str) -> float:
     assert run.report.baseline is not None
-    speed = run.report.baseline.value * (run.report.time.steady if basis == "epoch" else 1.0)
+    speed = run.report.baseline.value * (run.epoch_share if basis == "epoch" else 1.0)
     return speed * (run.batch_size or 1) if unit == "samples/s" else speed
 
 
@@ -525,6 +564,7 @@ def _doubts(old: _Run, new: _Run, ratio: Estimate | None, ceiling: Estimate | No
         + _doubt_command(old, new)
         + _doubt_machine(old, new)
         + _doubt_loader(old, new)
+        + _doubt_epoch(old, new)
         + _doubt_ceiling(old, new, ceiling)
         + _doubt_small(ratio)
         + _carried("first", old)
@@ -591,6 +631,18 @@ def _getter(loader: Loader) -> Callable[[str], Any]:
 def _changes(names: Iterable[str], old: Callable[[str], Any], new: Callable[[str], Any]) -> str:
     """Such as `num_workers 2, then 8; pin_memory False, then True`; empty where all are equal."""
     return "; ".join(f"{name} {old(name)}, then {new(name)}" for name in names if old(name) != new(name))
+
+
+def _doubt_epoch(old: _Run, new: _Run) -> list[Caveat]:
+    """Another loader that was to blame in one run says nothing where the other run ended before it came to one."""
+    unseen = [which for which, run in (("first", old), ("second", new)) if not run.has_other_loaders]
+    if not unseen or (old.other_loader or new.other_loader) is None:
+        return []
+    sentence = (
+        f"The {unseen[0]} run ended without another loader such as that of validation data, which holds the other back: "
+        "only the steps are compared, not what a whole epoch takes."
+    )
+    return [Caveat(id="other-loader-unseen", sentence=sentence)]
 
 
 def _doubt_ceiling(old: _Run, new: _Run, ratio: Estimate | None) -> list[Caveat]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from unstarve import estimate, law, storage
-from unstarve.payload import findings
+from unstarve.payload import Finding, findings
 from unstarve.recording import Loader, Recording, Reordering, Settings
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
@@ -17,6 +18,12 @@ WORTH_TRIED = 1.05
 
 WORTH_SAVING = 0.05
 """Bytes, as a share of the batch, that are worth a word."""
+
+WORTH_SWITCHING = 0.05
+"""Share of the time that garbage collections must take of a process's work to be switched off in it."""
+
+FULL = 0.8
+"""Share of the free shared memory that batches on their way from workers may take."""
 
 Rule = Callable[[Recording, Report, Culprit], "Remedy | None"]
 
@@ -138,24 +145,37 @@ def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
     whole = sum(field.bytes_per_step for field in recording.payload)
     if not guilty & {"copy", "ipc", "pin", "collate"} or not whole:
         return []
-    return [
-        Remedy(
-            id=f"payload:{item.id}:{item.path}",
-            advice=(
-                f"{item.advice} {_mib(item.bytes_before)} of the batch's {_mib(whole)} would become "
+    found = []
+    for item in findings(recording.payload, batch_size=_loader(recording).batch_size):
+        advice = None
+        if item.bytes_before - item.bytes_after >= WORTH_SAVING * whole:
+            held = sum(field.storage_bytes_per_step for field in recording.payload) if item.id == "view" else whole
+            advice = (
+                f"{item.advice} {_mib(item.bytes_before)} of the batch's {_mib(held)} would become "
                 f"{_mib(item.bytes_after)}{'' if item.is_certain else ', if the values may be rounded'}."
-            ),
-            patch=item.patch,
-            predicted_gain=_lighter_copy(report, (item.bytes_before - item.bytes_after) / whole),
-            about="payload",
-        )
-        for item in findings(recording.payload, batch_size=_loader(recording).batch_size)
-        if item.bytes_before - item.bytes_after >= WORTH_SAVING * whole
-    ]
+            )
+        elif item.id == "small-tensors" and guilty & {"copy", "ipc"}:
+            advice = f"{item.advice} Handing each of them over costs more than its bytes do."
+        if advice is not None:
+            found.append(
+                Remedy(
+                    id=f"payload:{item.id}:{item.path}",
+                    advice=advice,
+                    patch=item.patch,
+                    predicted_gain=_lighter_copy(recording, report, item),
+                    about="payload",
+                )
+            )
+    return found
 
 
-def _lighter_copy(report: Report, saved: float) -> Estimate | None:
-    """The loop's gain if the copy to the device moved less by this share; None where there is no copy to speak of."""
+def _lighter_copy(recording: Recording, report: Report, item: Finding) -> Estimate | None:
+    """The loop's gain if the copy to the device moved less by what the finding saves; None where there is no copy to speak
+    of, or it moves that not at all: of a view only the values, not the storage behind it."""
+    moved = {field.path: field.bytes_per_step for field in recording.payload if field.moved_by_step is not False}
+    saved = min(item.bytes_before - item.bytes_after, moved.get(item.path, 0)) / max(1, sum(moved.values()))
+    if item.id == "view" or not saved:
+        return None
     rates = {rung.id: rung.steps_per_s.value for rung in report.rungs}
     if "device" not in rates or rates["host"] >= rates["device"]:
         return None
@@ -178,23 +198,70 @@ def _cores(recording: Recording) -> int:
 
 
 def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.kind != "workers":
+    if culprit.stage != "workers":
         return None
-    blocks = recording.blocks
-    enough = law.of_blocks(blocks, _loader(recording).num_workers, _cores(recording)).enough_workers()
-    number = max(1 if _loader(recording).num_workers == 0 else 2, min(enough, 2 * _cores(recording)))
-    most = _loader(recording).most_workers
+    loader = _loader(recording)
+    cores = float(recording.environment.get("cores_available", 1))
+    loop = law.of_blocks(recording.blocks, loader.num_workers, cores)
+    wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * _cores(recording)))
+    number, remedy = _loading(recording, loader, _blamed_number(recording, culprit) or wanted)
+    gain = culprit.gain
+    if gain.is_computed and report.baseline is not None:  # for as many as are of use
+        most = min(gain.value, loop.rate(number) / report.baseline.value)
+        gain = estimate.computed(most, down=0.7, up=1.15)
+    return replace(remedy, id="workers", predicted_gain=gain, about=culprit.stage)
+
+
+def _blamed_number(recording: Recording, culprit: Culprit) -> int | None:
+    """The workers that were tried and gained what the culprit says, if that was not computed."""
+    for rung in recording.rungs:
+        gain = estimate.contrast(recording.blocks, rung.id, "none") if rung.settings is not None else None
+        if rung.settings is not None and gain is not None and gain.value == culprit.gain.value:
+            return rung.settings.num_workers
+    return None
+
+
+def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    """For another loader than the one that was diagnosed: as many as that has, since nothing of its own was measured; its
+    batches are taken to be as large."""
+    other = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
+    if culprit.kind != "workers" or other is None:
+        return None
+    wanted = _loader(recording).num_workers or _cores(recording)
+    _, remedy = _loading(recording, other, max(1, wanted))
+    place = f" ({os.path.basename(other.source)})" if other.source else ""
+    advice = f"{other.name}{place} has no workers, so that the script waits while each of its batches is made. {remedy.advice}"
+    return replace(
+        remedy, id=f"workers:{culprit.stage}", advice=advice, predicted_gain=culprit.gain, about=culprit.stage
+    )
+
+
+def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Remedy]:
+    """So many workers, as far as the loader's samples can be split among them and shared memory has room for their
+    batches; to make room, where it has none for more than there are."""
+    number = min(wanted, loader.most_workers or wanted)
     unsplit = (
-        "" if most is None else " More than one would each give every sample of the stream, until it is split among them by "
-        "`torch.utils.data.get_worker_info()`."
+        "" if loader.most_workers is None else " More than one would each give every sample of the stream, until it is "
+        "split among them by `torch.utils.data.get_worker_info()`."
     )  # fmt: skip
-    number = min(number, most or number)
-    return Remedy(
+    ahead = (loader.prefetch_factor + 1) * sum(f.bytes_per_step for f in recording.payload if f.kind == "tensor")
+    free = recording.shared_memory_bytes  # 0 where it is not known
+    room = int(FULL * free / ahead) if free and ahead else number
+    before, limit, call = "", "", ""
+    if loader.num_workers < room < number:
+        number = room
+        limit = f" The {_mib(free)} of shared memory that were free have no room for the batches of more (docker: --shm-size)."
+    elif room <= loader.num_workers < number:
+        before = (
+            f"Make room in shared memory, in which workers hand over their batches: each may have {_mib(ahead)} ready or in "
+            f"the making, and {_mib(free)} were free, so that more workers end in a bus error. Then: "
+        )
+        call = f"docker run --shm-size={math.ceil(number * ahead / FULL / 2**30)}g ...\n"
+    workers = f"Let {number} worker process{'es' if number > 1 else ''} load in parallel with the step."
+    return number, Remedy(
         id="workers",
-        advice=f"Let {number} worker process{'es' if number > 1 else ''} load in parallel with the step.{unsplit}",
-        patch=f"DataLoader(..., num_workers={number}, persistent_workers=True)",
-        predicted_gain=culprit.gain,
-        about=culprit.stage,
+        advice=f"{before}{workers}{limit}{unsplit}",
+        patch=f"{call}DataLoader(..., num_workers={number}, persistent_workers=True)",
     )
 
 
@@ -218,12 +285,12 @@ def _cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Re
 def _batched_fetch(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "collate":
         return None
+    how = "(`__getitems__`, or indexing a tensor with the whole batch)"
+    if _loader(recording).kind != "map":
+        how = "(the generator can yield whole batches, with batch_size=None)"
     return Remedy(
         id="batched-fetch",
-        advice=(
-            "Collation binds: build batches from arrays instead of single samples (`__getitems__`, or indexing a tensor "
-            "with the whole batch), and hand over few large tensors."
-        ),
+        advice=f"Collation binds: build batches from arrays instead of single samples {how}, and hand over few large tensors.",
         predicted_gain=culprit.gain,
         about=culprit.stage,
     )
@@ -258,16 +325,27 @@ def _overlapped_copy(recording: Recording, report: Report, culprit: Culprit) -> 
             about=culprit.stage,
         )
     how = (
-        "" if tried is None else " Tried with batches from host memory: the next one copied while the device computes."
+        ""
+        if tried is None
+        else f" Tried with batches from host memory, the next one copied while the device computes: ×{tried.value:.2f}."
     )
     return Remedy(
         id="overlapped-copy",
         advice=f"Pin the batches, and copy the next one on a side stream while the device computes; or copy less: uint8 that is converted on the device.{how}",
         patch="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
-        predicted_gain=culprit.gain if tried is None else None,
-        measured_gain=tried,
+        predicted_gain=culprit.gain if tried is None else _of_the_copy(recording, culprit, tried),
         about=culprit.stage,
     )
+
+
+def _of_the_copy(recording: Recording, culprit: Culprit, tried: Estimate) -> Estimate:
+    """The loop's gain by what a loop gained that was fed from host memory: the loop waits for its workers as before, so
+    both count for the same part of its time as in the culprit's gain, which is the most."""
+    fed = estimate.contrast(recording.blocks, "device", "host")
+    part = 1.0 if fed is None or fed.value <= 1 else min(1.0, (1 - 1 / culprit.gain.value) / (1 - 1 / fed.value))
+    value, low, high = (1 / (1 - part + part / each) for each in (tried.value, tried.low, tried.high))
+    value = min(value, culprit.gain.value)
+    return Estimate(value=value, low=min(low, value), high=max(value, min(high, culprit.gain.high)))
 
 
 def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
@@ -341,16 +419,26 @@ def _setting(recording: Recording, report: Report, culprit: Culprit) -> Remedy |
 def _fewer_collections(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.stage != "trial:collector":
         return None
+    blocks = [block for block in recording.blocks if block.rung == "none"]
+    in_workers = sum(sum(block.collections_ns) for block in blocks) / max(1, sum(sum(b.fetches_ns) for b in blocks))
+    in_loop = sum(block.main_collected_ns for block in blocks) / max(1, sum(b.end_ns - b.start_ns for b in blocks))
+    if not _loader(recording).num_workers:  # the loop's process makes the batches
+        in_workers, in_loop = 0.0, max(in_workers, in_loop)
+    least = min(WORTH_SWITCHING, max(in_workers, in_loop))
+    patches = (
+        (
+            in_workers,
+            "def worker_init_fn(worker_id):\n    gc.disable()  # or gc.freeze() and gc.set_threshold(100_000, 20, 20)",
+        ),
+        (in_loop, "gc.disable()  # before the loop, in its own process; gc.collect() once an epoch"),
+    )
     return Remedy(
         id="fewer-collections",
         advice=(
             "Python's garbage collector runs over and over in the middle of the work: switch it off where no cycles pile "
             "up, or let it run less often; make fewer small objects per sample."
         ),
-        patch=(
-            "def worker_init_fn(worker_id):\n    gc.disable()  # or gc.freeze() and gc.set_threshold(100_000, 20, 20); "
-            "in the loop: gc.collect() once an epoch"
-        ),
+        patch="\n".join(patch for share, patch in patches if share >= least),
         measured_gain=culprit.gain,
         about=culprit.stage,
     )
@@ -454,6 +542,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _keep_workers,
+    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _keep_workers,
     _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

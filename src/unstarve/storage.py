@@ -292,16 +292,13 @@ def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) ->
     stage = _stage(recording, culprit.stage)
     workers = max(1, _loader(recording).num_workers)
     waits = 0.0 if stage is None else _samples_per_s(recording, report) * _waited_ns(stage) / 1e9
-    threads = math.ceil(waits / workers)
-    told = "" if stage is None or threads < 2 else _overlap(recording, report, stage, waits)
+    told = "" if stage is None or waits <= workers else _overlap(recording, report, stage, waits)
+    threads = min(math.ceil(waits / workers), _fetched_together(recording))
     return Remedy(
         id="concurrent-reads",
-        advice=(
-            f"The stage waits without using a core: overlap the waits.{told} Read the samples of a batch in a thread pool "
-            "inside `__getitems__`, raise num_workers beyond the number of cores, or move the data to faster storage."
-        ),
+        advice=f"The stage waits without using a core: overlap the waits.{told} {_how_to_overlap(recording)}",
         patch=None
-        if not told
+        if not told or threads < 2
         else (
             "def __getitems__(self, indices):\n"
             f"    with ThreadPoolExecutor({threads}) as pool:  # random draws then come in any order\n"
@@ -309,6 +306,28 @@ def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) ->
         ),
         predicted_gain=culprit.gain,
         about=culprit.stage,
+    )
+
+
+def _fetched_together(recording: Recording) -> int:
+    """Samples that `__getitems__` is asked for at once: those of a batch, and none of a stream or of a loader that makes no
+    batches, as far as is known."""
+    loader = _loader(recording)
+    return (loader.batch_size or 0) if loader.kind == "map" else 0
+
+
+def _how_to_overlap(recording: Recording) -> str:
+    if _loader(recording).kind != "map":
+        return (
+            "Read ahead in the generator (a thread pool that has some samples in flight), split the stream among more workers "
+            "than cores by `torch.utils.data.get_worker_info()` (unsplit, each would give every sample), or move the data to "
+            "faster storage."
+        )
+    if _fetched_together(recording) < 2:
+        return "Raise num_workers beyond the number of cores, or move the data to faster storage."
+    return (
+        "Read the samples of a batch in a thread pool inside `__getitems__`, raise num_workers beyond the number of cores, or "
+        "move the data to faster storage."
     )
 
 

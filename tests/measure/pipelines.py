@@ -175,6 +175,18 @@ class Blur:
         return torch.nn.functional.avg_pool2d(image.float()[None], 3, stride=1, padding=1)[0]
 
 
+class Rarely:
+    """Does to a few samples what does not commute with a crop; takes time by the number of pixels."""
+
+    def __init__(self, change, share: float = 0.1) -> None:
+        self.change = change
+        self.share = share
+
+    def __call__(self, image):
+        time.sleep(1e-6 * image.shape[-2] * image.shape[-1])
+        return self.change(image) if torch.rand(1).item() > 1 - self.share else image
+
+
 class Jitter:
     """Adds a number drawn from a generator of its own; takes time by the number of pixels."""
 

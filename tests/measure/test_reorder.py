@@ -12,7 +12,7 @@ import numpy as np
 import pipelines
 import pytest
 import torch
-from pipelines import Blur, Brighten, Chain, Crop, Frames, Jitter, Mask, MiddleCrop, Unrepeatable
+from pipelines import Blur, Brighten, Chain, Crop, Frames, Jitter, Mask, MiddleCrop, Rarely, Unrepeatable
 from test_worker import Sent, Worker
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
@@ -117,6 +117,33 @@ def test_a_blur_before_a_crop_differs_only_at_the_border() -> None:
     assert order.order == (1, 0)
     assert order.likeness == "border"
     assert order.differing == pytest.approx(1 - 30**2 / 32**2, abs=0.01)
+
+
+def test_what_is_rarely_done_to_a_sample_is_met() -> None:
+    """A crop stays behind a rotation that is applied to a tenth of the samples, though it was applied to none of those that
+    were kept."""
+    assert found(Frames(Rarely(lambda image: image.rot90(1, (-2, -1))), Crop())) == ()
+
+
+def test_a_crop_moves_up_to_what_is_rarely_done_and_past_what_never_draws() -> None:
+    """That it may not come before the first of them does not keep it behind the second."""
+    (order,) = found(Frames(Rarely(lambda image: image.flip(-1)), Brighten(), Crop()))
+    assert order.order == (0, 2, 1)
+
+
+def test_a_border_that_few_samples_have_is_reported() -> None:
+    """A blur of a tenth of the samples differs at a crop's border in these, whatever the first eight say."""
+    (order,) = found(Frames(Rarely(Blur()), MiddleCrop()))
+    assert (order.order, order.samples) == ((1, 0), 8)
+    assert order.likeness == "border"
+    assert 0 < order.differing < 0.05
+
+
+def test_too_few_draws_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where patience ends before enough of them were tried, nothing moves before what draws, and all else moves as ever."""
+    monkeypatch.setattr(reorder, "DRAWS", reorder.FEWEST_DRAWS - 1)
+    assert found(Frames(Jitter(), Crop())) == ()
+    assert len(found(Frames(Brighten(), Crop()))) == 1
 
 
 def test_a_generator_of_a_transforms_own_is_seeded_like_the_shared_ones() -> None:
