@@ -120,3 +120,35 @@ def test_a_machine_without_cgroups_has_no_such_limit(tmp_path: Path) -> None:
     assert environment._cgroup_memory(tmp_path / "none", tmp_path) is None
     assert environment._cgroup_quota(tmp_path / "none", tmp_path) is None
     assert environment.memory_bytes() > 0
+
+
+@pytest.mark.parametrize(
+    ("own", "launchers", "ranks", "quota", "cores"),
+    [
+        (8, 32, 4, None, 8.0),
+        (32, 32, 4, None, 8.0),
+        (64, 64, 4, None, 16.0),
+        (8, None, 4, None, 8.0),
+        (64, None, 4, None, 16.0),
+        (8, 32, 4, 16.0, 4.0),
+        (16, 64, 1, 4.0, 4.0),
+    ],
+    ids=["bound", "in a cpuset", "all", "bound, out of sight", "all, out of sight", "quota", "alone"],
+)
+def test_ranks_share_the_cores_that_their_launcher_was_given(
+    monkeypatch: pytest.MonkeyPatch, own: int, launchers: int | None, ranks: int, quota: float | None, cores: float
+) -> None:
+    """A job in a part of the machine has fewer cores than that; a rank has some of its own only if it has fewer still."""
+
+    def affinity(process: int) -> set[int]:
+        if process == 0:
+            return set(range(own))
+        if launchers is None:
+            raise ProcessLookupError
+        return set(range(launchers))
+
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    monkeypatch.setattr(environment.os, "sched_getaffinity", affinity)
+    monkeypatch.setattr(environment.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(environment, "_cgroup_quota", lambda: quota)
+    assert environment.cores_available() == cores

@@ -46,12 +46,21 @@ def ranks_here() -> int:
 
 
 def cores_available() -> float:
-    """Cores that this process may use: the affinity mask, narrowed by a cgroup quota, shared by the ranks of this machine
-    unless each has cores of its own."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: its share of the affinity mask, narrowed by its share of a cgroup's quota."""
+    if not hasattr(os, "sched_getaffinity"):
+        return (os.cpu_count() or 1) / ranks_here()
+    cores = os.sched_getaffinity(0)
+    share = float(len(cores)) if _is_of_this_rank(cores) else len(cores) / ranks_here()
     quota = _cgroup_quota()
-    found = min(float(affinity), quota) if quota else float(affinity)
-    return found if affinity < (os.cpu_count() or 1) else found / ranks_here()
+    return share if quota is None else min(share, quota / ranks_here())
+
+
+def _is_of_this_rank(cores: set[int]) -> bool:
+    """Whether the rank has these cores for itself, and not together with the others that its launcher started."""
+    try:
+        return cores < os.sched_getaffinity(os.getppid())
+    except OSError:  # the launcher is out of sight
+        return len(cores) < (os.cpu_count() or 1)
 
 
 def machine_cores() -> list[int]:
