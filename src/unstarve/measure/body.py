@@ -5,12 +5,14 @@ Used on the loop body while batches come from cache, and on data sets whose code
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from types import FrameType
 
 from unstarve.measure.runtime import is_library, item_name
@@ -67,12 +69,12 @@ class BodySampler:
         self._thread.start()
 
     def _run(self) -> None:
-        clock = time.pthread_getcpuclockid(self._target)
-        wall, cpu = time.perf_counter_ns(), time.clock_gettime_ns(clock)
+        cpu_ns = _cpu_clock(self._target)
+        wall, cpu = time.perf_counter_ns(), cpu_ns()
         while self._is_on:
             time.sleep(self._interval_s)
             frame = sys._current_frames().get(self._target)
-            now, used = time.perf_counter_ns(), time.clock_gettime_ns(clock)
+            now, used = time.perf_counter_ns(), cpu_ns()
             if user_line(frame) is not None:
                 self._charge(_user_lines(frame), frame, now - wall, used - cpu)
             elif (stage := self._stage(frame)) is not None:
@@ -137,11 +139,18 @@ class BodySampler:
         )
 
 
+def _cpu_clock(thread: int) -> Callable[[], int]:
+    """What tells the CPU nanoseconds of a thread; those of the whole process where threads have no clocks."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.process_time_ns
+    return functools.partial(time.clock_gettime_ns, time.pthread_getcpuclockid(thread))
+
+
 def _user_lines(frame: FrameType | None) -> list[Place]:
-    """The user's lines on the stack, outermost first, each once."""
+    """The user's lines on the stack, outermost first, each once. What is beyond our own code started us."""
     way = []
-    while frame is not None:
-        if not is_library(frame.f_code.co_filename) and not is_package_file(frame.f_code.co_filename):
+    while frame is not None and not is_package_file(frame.f_code.co_filename):
+        if not is_library(frame.f_code.co_filename):
             way.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return list(dict.fromkeys(reversed(way)))
