@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import torch
 
 from unstarve.measure import body
 from unstarve.measure.body import BodySampler
@@ -39,6 +40,15 @@ def test_lines_beyond_our_own_code_lead_nowhere(tmp_path: Path) -> None:
     frame: FrameType = function(tmp_path / "unstarve", "def f():\n    return main()", main=ours)()
     train = str(tmp_path / "train.py")
     assert body._user_lines(frame) == [(train, 4), (train, 2)]
+
+
+def test_a_users_folder_named_torch_is_not_torch(tmp_path: Path) -> None:
+    """Time counts as torch's only in the files of the torch that is imported."""
+    is_in = [
+        body._is_in_torch(function(file, "def f():\n    return look()", look=lambda: sys._getframe(1))())
+        for file in (tmp_path / "torch" / "train.py", Path(torch.__file__).parent / "functional.py")
+    ]
+    assert is_in == [False, True]
 
 
 def test_threads_without_clocks_are_sampled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import os
 import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from types import FrameType
+
+import torch
 
 from unstarve.measure.runtime import is_library, item_name
 from unstarve.recording import BodyLine
@@ -29,6 +32,7 @@ calls something that lets go by itself, and blame that."""
 WORTH_FRACTION = 0.05
 """Lines with a smaller share of the body are not reported."""
 
+_TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 
 Place = tuple[str, int]
 """File and line of the user's code."""
@@ -182,5 +186,4 @@ def user_line(frame: FrameType | None) -> Place | None:
 
 
 def _is_in_torch(frame: FrameType | None) -> bool:
-    filename = frame.f_code.co_filename if frame is not None else ""
-    return "/torch/" in filename.replace("\\", "/")
+    return frame is not None and frame.f_code.co_filename.startswith(_TORCH_FOLDER)
