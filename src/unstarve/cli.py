@@ -206,12 +206,7 @@ def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
             _leave(INTERRUPTED)
         click.echo(f"unstarve: no verdict: {_why_untuned(recording) or _why_none(engine, ending)}", err=True)
         _leave(NO_VERDICT)
-    if output.json == "-":
-        click.echo(found.to_json())
-    else:
-        color = sys.stdout.isatty()
-        click.echo(render(found, width=_width(), color=color), nl=False, color=color)
-        _write_json(found.to_json(), output.json)
+    _answer(found.to_json(), output.json, lambda color: render(found, width=_width(), color=color))
     _leave(INTERRUPTED if ending.interrupted else VERDICT)
 
 
@@ -430,15 +425,13 @@ def _keep(recording: Any, report: Report, output: Output) -> None:
 
 
 def _deliver(recording: Any, report: Report, output: Output, remembered: int | None = None) -> None:
-    from unstarve.render.terminal import render
-
-    if output.json == "-":
-        click.echo(report.to_json())
+    """Write the files, then print the report: either may fail, and must not cost the user the other."""
+    try:
         _keep(recording, report, output)
+    finally:
+        _print_report(report, output)
+    if output.json == "-":
         return
-    width, color = _width(), sys.stdout.isatty()
-    click.echo(render(report, width=width, color=color), nl=False, color=color)
-    _keep(recording, report, output)
     kept = [
         f"{what} {path}"
         for what, path in (("recording", output.save), ("page", output.html), ("JSON", output.json))
@@ -451,6 +444,16 @@ def _deliver(recording: Any, report: Report, output: Output, remembered: int | N
         click.echo(f"once it is mended and run again: `unstarve compare {remembered} last`.")
     elif not kept and not output.is_stored:
         click.echo("To keep this: --save FILE, then `unstarve show FILE --html page.html`.")
+
+
+def _print_report(report: Report, output: Output) -> None:
+    from unstarve.render.terminal import render
+
+    if output.json == "-":
+        click.echo(report.to_json())
+        return
+    color = sys.stdout.isatty()
+    click.echo(render(report, width=_width(), color=color), nl=False, color=color)
 
 
 def _width() -> int:
@@ -542,12 +545,7 @@ def compare(before: str, after: str, json_path: str | None) -> None:
 
     _written_to(json_path).check()
     comparison = comparisons.compare(_stored(before), _stored(after))
-    if json_path == "-":
-        click.echo(comparison.to_json())
-    else:
-        color = sys.stdout.isatty()
-        click.echo(render(comparison, width=_width(), color=color), nl=False, color=color)
-        _write_json(comparison.to_json(), json_path)
+    _answer(comparison.to_json(), json_path, lambda color: render(comparison, width=_width(), color=color))
     _leave(NO_VERDICT if comparison.outcome == "unresolved" else VERDICT)
 
 
@@ -563,13 +561,11 @@ def history(is_all: bool, limit: int, json_path: str | None) -> None:
     _written_to(json_path).check()
     project = None if is_all else store.project_of(".")
     runs = store.runs(project, limit)
-    if json_path == "-":
-        click.echo(store.to_json(runs))
-    else:
-        color = sys.stdout.isatty()
-        text = render_history(runs, location=store.location(), width=_width(), color=color, project=project)
-        _write_json(store.to_json(runs), json_path)
-        click.echo(text, nl=False, color=color)
+    _answer(
+        store.to_json(runs),
+        json_path,
+        lambda color: render_history(runs, location=store.location(), width=_width(), color=color, project=project),
+    )
     _leave(VERDICT)
 
 
@@ -577,12 +573,19 @@ def _written_to(json_path: str | None) -> Output:
     return Output(json=json_path, html=None, save=None, fail_above=None, quiet=True)
 
 
-def _write_json(text: str, path: str | None) -> None:
-    if path is None:
+def _answer(text: str, path: str | None, draw: Callable[[bool], str]) -> None:
+    """Print the JSON alone if its path is `-`; else write it, if there is a path, and print what is drawn, in colour or
+    not."""
+    if path == "-":
+        click.echo(text)
         return
-    with _writing():
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    click.echo(f"Written: JSON {path}.")
+    if path is not None:
+        with _writing():
+            Path(path).write_text(text + "\n", encoding="utf-8")
+    color = sys.stdout.isatty()
+    click.echo(draw(color), nl=False, color=color)
+    if path is not None:
+        click.echo(f"Written: JSON {path}.")
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

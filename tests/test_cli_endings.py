@@ -1,0 +1,46 @@
+"""How a run ends once the loop has been measured: exit codes, and what is written whatever else goes wrong."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+
+import pytest
+from test_judge import DECODE, make_recording
+
+from unstarve import cli
+
+RECORDING = make_recording({"none": 80, "host": 20, "knockout:decode": 25}, stages=(DECODE,))
+FAILED = cli._Ending(failed=True, exit_code=7)
+
+
+def make_engine(*, is_following: bool = False) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        recording=lambda: RECORDING, is_finished=True, is_following=is_following, loaders=(), most_batches=1,
+        was_in_thread=False, target=None,
+    )  # fmt: skip
+
+
+def make_output(**facts: object) -> cli.Output:
+    return cli.Output(**{"json": None, "html": None, "save": None, "fail_above": None, "quiet": True, **facts})
+
+
+@pytest.mark.parametrize("json", ["r.json", "-"])
+def test_a_report_that_cannot_be_printed_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, json: str) -> None:
+    """A reader that has gone, as of a pipe into `head`, must not cost a diagnosis that took minutes."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.click, "echo", refuse)
+    with pytest.raises(BrokenPipeError):
+        cli._conclude(make_engine(), cli._Ending(), make_output(save="r.rec", html="r.html", json=json))
+    assert {path.name for path in tmp_path.iterdir()} == {"r.rec", "r.html", json} - {"-"}
+
+
+def test_a_report_that_cannot_be_written_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A folder that has gone meanwhile, or a full disk, is told after the report."""
+    with pytest.raises(cli.UsageError, match="cannot be written"):
+        cli._conclude(make_engine(), cli._Ending(), make_output(save=str(tmp_path / "none" / "r.rec")))
+    assert "INPUT-BOUND" in capsys.readouterr().out
