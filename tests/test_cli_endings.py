@@ -25,6 +25,23 @@ def make_output(**facts: object) -> cli.Output:
     return cli.Output(**{"json": None, "html": None, "save": None, "fail_above": None, "quiet": True, **facts})
 
 
+@pytest.mark.parametrize(
+    ("goes_on", "ending", "code"),
+    [(True, FAILED, 3), (True, cli._Ending(), 0), (False, FAILED, 0)],
+    ids=["went on and failed", "went on", "was stopped"],
+)
+def test_a_script_that_was_to_go_on_must_end_well(
+    capsys: pytest.CaptureFixture[str], goes_on: bool, ending: cli._Ending, code: int
+) -> None:
+    """The report comes all the same. What fails while a script is stopped is due to us."""
+    with pytest.raises(SystemExit) as leaving:
+        cli._conclude(make_engine(), ending, make_output(), goes_on=goes_on)
+    said = capsys.readouterr()
+    assert leaving.value.code == code
+    assert "INPUT-BOUND" in said.out
+    assert ("the script failed with exit code 7" in said.err) == (code == 3)
+
+
 @pytest.mark.parametrize("json", ["r.json", "-"])
 def test_a_report_that_cannot_be_printed_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, json: str) -> None:
     """A reader that has gone, as of a pipe into `head`, must not cost a diagnosis that took minutes."""

@@ -149,7 +149,7 @@ def run(
         lead=rank,
     )  # fmt: skip
     ending = _execute(script, engine, progress)
-    _conclude(engine, ending, output)
+    _conclude(engine, ending, output, goes_on=go_on)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -219,6 +219,13 @@ def _leave_if_following(engine: Any, ending: _Ending) -> None:
     """Another rank has the report; this one has only something to say if its script failed."""
     if engine.is_following and not ending.failed:
         _leave(INTERRUPTED if ending.interrupted else VERDICT)
+
+
+def _tell_failure(ending: _Ending) -> None:
+    code = "" if ending.exit_code is None else f" with exit code {ending.exit_code}"
+    click.echo(f"unstarve: the script failed{code}; this is its own error, shown unchanged.", err=True)
+    if ending.message:
+        click.echo(f"unstarve: note that {ending.message}, so it may be due to us.", err=True)
 
 
 def _why_untuned(recording: Any) -> str | None:
@@ -295,8 +302,15 @@ def _stop(progress: Any) -> None:
         progress.close()
 
 
-def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
-    """Print the report if there is a verdict, say why if there is none, and leave with the contract's exit code."""
+def _conclude(engine: Any, ending: _Ending, output: Output, *, goes_on: bool = False) -> None:
+    """Print the report if there is a verdict, say why if there is none, and leave with the contract's exit code.
+
+    Args:
+        engine: what measured.
+        ending: how the script ended.
+        output: where the report goes.
+        goes_on: whether the script was to run on after the diagnosis. Where it was stopped, what fails then is due to us.
+    """
     from unstarve.judge import judge
 
     _leave_if_following(engine, ending)
@@ -308,10 +322,7 @@ def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
         raise
     has_verdict = report.baseline is not None and report.ceiling is not None
     if ending.failed and not (engine.is_finished and has_verdict):
-        code = "" if ending.exit_code is None else f" with exit code {ending.exit_code}"
-        click.echo(f"unstarve: the script failed{code}; this is its own error, shown unchanged.", err=True)
-        if ending.message:
-            click.echo(f"unstarve: note that {ending.message}, so it may be due to us.", err=True)
+        _tell_failure(ending)
         _keep(recording, report, output)
         _leave(SCRIPT_FAILED)
     if ending.interrupted:
@@ -326,6 +337,9 @@ def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
         _leave(NO_VERDICT)
     remembered = _remember(recording, report, output)
     _deliver(recording, report, output, remembered)
+    if ending.failed and goes_on:
+        _tell_failure(ending)
+        _leave(SCRIPT_FAILED)
     _leave(_gate(report, output))
 
 
