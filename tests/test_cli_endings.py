@@ -61,3 +61,36 @@ def test_a_report_that_cannot_be_written_is_printed(capsys: pytest.CaptureFixtur
     with pytest.raises(cli.UsageError, match="cannot be written"):
         cli._conclude(make_engine(), cli._Ending(), make_output(save=str(tmp_path / "none" / "r.rec")))
     assert "INPUT-BOUND" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("is_following", "ending", "variables", "code"),
+    [
+        (True, FAILED, {}, 3),
+        (False, FAILED, {"RANK": "1", "WORLD_SIZE": "2"}, 3),
+        (True, cli._Ending(), {}, 0),
+        (True, cli._Ending(interrupted=True), {}, 130),
+        (False, FAILED, {"RANK": "0", "WORLD_SIZE": "2"}, None),
+        (False, cli._Ending(), {"RANK": "1", "WORLD_SIZE": "2"}, None),
+    ],
+    ids=["failed", "failed before it followed", "ended", "interrupted", "leads", "trains alone"],
+)
+def test_only_the_rank_that_is_diagnosed_writes_files(
+    monkeypatch: pytest.MonkeyPatch,
+    is_following: bool,
+    ending: cli._Ending,
+    variables: dict[str, str],
+    code: int | None,
+) -> None:
+    """The others have the same options, and would replace its report by one of nothing."""
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    engine = make_engine(is_following=is_following)
+    if code is None:
+        cli._leave_if_following(engine, ending, 0)
+        return
+    with pytest.raises(SystemExit) as leaving:
+        cli._leave_if_following(engine, ending, 0)
+    assert leaving.value.code == code

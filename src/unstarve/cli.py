@@ -149,6 +149,7 @@ def run(
         lead=rank,
     )  # fmt: skip
     ending = _execute(script, engine, progress)
+    _leave_if_following(engine, ending, rank)
     _conclude(engine, ending, output, goes_on=go_on)
 
 
@@ -183,6 +184,7 @@ def tune(
         lead=rank, program=tuner.program,
     )  # fmt: skip
     ending = _execute(script, engine, progress)
+    _leave_if_following(engine, ending, rank)
     _conclude_tuning(engine, ending, output)
 
 
@@ -191,7 +193,6 @@ def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
     from unstarve import tuning
     from unstarve.render.tuning import render
 
-    _leave_if_following(engine, ending)
     recording = engine.recording()
     if output.save:
         with _writing():
@@ -215,9 +216,12 @@ def _is_other_rank(rank: int) -> bool:
     return os.environ.get("RANK", str(rank)) != str(rank) and os.environ.get("WORLD_SIZE", "1") != "1"
 
 
-def _leave_if_following(engine: Any, ending: _Ending) -> None:
-    """Another rank has the report; this one has only something to say if its script failed."""
-    if engine.is_following and not ending.failed:
+def _leave_if_following(engine: Any, ending: _Ending, rank: int) -> None:
+    """Another rank has the report and writes the files; this one has only something to say if its script failed."""
+    if ending.failed and (engine.is_following or _is_other_rank(rank)):
+        _tell_failure(ending)
+        _leave(SCRIPT_FAILED)
+    if engine.is_following:
         _leave(INTERRUPTED if ending.interrupted else VERDICT)
 
 
@@ -313,7 +317,6 @@ def _conclude(engine: Any, ending: _Ending, output: Output, *, goes_on: bool = F
     """
     from unstarve.judge import judge
 
-    _leave_if_following(engine, ending)
     recording = engine.recording()
     try:
         report = judge(recording, price=output.price)
