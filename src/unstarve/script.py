@@ -6,6 +6,7 @@ classes defined in it, and worker processes started by spawn or forkserver behav
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import os
 import sys
@@ -52,7 +53,7 @@ def from_file(path: str, arguments: Sequence[str]) -> Script:
     module = types.ModuleType("__main__")
     filename = os.path.abspath(file)
     module.__file__ = filename
-    module.__dict__["__builtins__"] = __builtins__
+    module.__dict__["__builtins__"] = builtins
     module.__dict__["__spec__"] = None
     module.__dict__["__cached__"] = None
     return Script(source, filename, module, (path, *arguments), str(file.resolve().parent))
@@ -82,7 +83,7 @@ def from_module(name: str, arguments: Sequence[str]) -> Script:
     module.__spec__ = spec
     module.__package__ = spec.parent
     module.__loader__ = spec.loader
-    module.__dict__["__builtins__"] = __builtins__
+    module.__dict__["__builtins__"] = builtins
     return Script(code, spec.origin, module, (spec.origin, *arguments), os.getcwd())
 
 

@@ -1,0 +1,50 @@
+"""A user's script in this process: what it sees, and what is shown of its errors."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import traceback
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unstarve import script
+
+
+@pytest.fixture(autouse=True)
+def own_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The process is as it was afterwards, and works in an empty folder meanwhile."""
+    modules = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    yield
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def run(source: str, *, as_module: bool = False) -> dict[str, Any]:
+    """The names of a program after it has run, as a file or with `-m`."""
+    Path("program.py").write_text(source)
+    program = script.from_module("program", ()) if as_module else script.from_file("program.py", ())
+    script.execute(program)
+    return vars(program.module)
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+def test_builtins_are_a_module_in_the_main_module(as_module: bool) -> None:
+    """As under Python; elsewhere they may be a dictionary, and scripts that put something there count on this one."""
+    found = run(
+        "is_module = hasattr(__builtins__, 'len')\n__builtins__.extra = 3\nsum_ = extra",
+        as_module=as_module,
+    )
+    try:
+        assert found["is_module"]
+        assert isinstance(found["__builtins__"], types.ModuleType)
+    finally:
+        del builtins.extra  # type: ignore[attr-defined]
