@@ -48,3 +48,34 @@ def test_builtins_are_a_module_in_the_main_module(as_module: bool) -> None:
         assert isinstance(found["__builtins__"], types.ModuleType)
     finally:
         del builtins.extra  # type: ignore[attr-defined]
+
+
+def test_a_script_that_dies_of_recursion_is_shown_as_it_died(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its traceback has as many entries as there may be calls."""
+    with pytest.raises(RecursionError) as dying:
+        run("def f():\n    f()\nf()")
+    script.show_exception(dying.value)
+    shown = capsys.readouterr().err
+    assert "RecursionError" in shown
+    assert "program.py" in shown
+    assert script.__file__ not in shown
+
+
+def test_errors_that_led_to_an_error_are_shown_without_our_frames() -> None:
+    """Causes and contexts too, also where they lead back to themselves."""
+    ours: dict[str, Any] = {}
+    exec(compile("def f(g):\n    g()", script.__file__, "exec"), ours)
+
+    def fail() -> None:
+        raise ValueError("first")
+
+    with pytest.raises(KeyError) as caught:
+        try:
+            ours["f"](fail)
+        except ValueError as error:
+            raise KeyError("second") from error
+    caught.value.__cause__.__cause__ = caught.value  # type: ignore[union-attr]
+    script._strip(caught.value)
+    for error in (caught.value, caught.value.__context__):
+        assert error is not None
+        assert script.__file__ not in "".join(traceback.format_tb(error.__traceback__))

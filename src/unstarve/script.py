@@ -103,27 +103,32 @@ def execute(script: Script) -> None:
 
 def show_exception(error: BaseException) -> None:
     """Print the traceback as Python would have, without frames of this package."""
-    _strip(error, set())
+    _strip(error)
     traceback.print_exception(type(error), error, error.__traceback__)
 
 
-def _strip(error: BaseException | None, seen: set[int]) -> None:
-    if error is None or id(error) in seen:
-        return
-    seen.add(id(error))
-    error.__traceback__ = user_part(error.__traceback__)
-    _strip(error.__cause__, seen)
-    _strip(error.__context__, seen)
+def _strip(error: BaseException) -> None:
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:  # not by recursion, for which a RecursionError of the script leaves no room
+        found = waiting.pop()
+        if found is not None and id(found) not in seen:
+            seen.add(id(found))
+            found.__traceback__ = user_part(found.__traceback__)
+            waiting += [found.__cause__, found.__context__]
 
 
 def user_part(trace: types.TracebackType | None) -> types.TracebackType | None:
     """The traceback without frames of this package."""
-    if trace is None:
-        return None
-    rest = user_part(trace.tb_next)
-    if is_package_file(trace.tb_frame.f_code.co_filename):
-        return rest
-    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    entries = []
+    while trace is not None:
+        if not is_package_file(trace.tb_frame.f_code.co_filename):
+            entries.append(trace)
+        trace = trace.tb_next
+    kept = None
+    for entry in reversed(entries):
+        kept = types.TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return kept
 
 
 def is_package_file(filename: str) -> bool:
