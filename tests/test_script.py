@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from unstarve import script
+from unstarve import cli, script
+from unstarve.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +80,53 @@ def test_errors_that_led_to_an_error_are_shown_without_our_frames() -> None:
     for error in (caught.value, caught.value.__context__):
         assert error is not None
         assert script.__file__ not in "".join(traceback.format_tb(error.__traceback__))
+
+
+def package(init: str, **modules: str) -> None:
+    """A package `trainer` with these modules."""
+    Path("trainer").mkdir()
+    for name, source in {"__init__": init, **modules}.items():
+        Path("trainer", f"{name}.py").write_text(source)
+
+
+@pytest.mark.parametrize("name", ["trainer", "trainer.train"])
+def test_a_package_may_put_folders_before_others_on_the_path(name: str) -> None:
+    """They stay where it put them, before the working directory, which takes the place of our own entry."""
+    package("import sys; sys.path.insert(0, '/first')", __main__="", train="")
+    own, rest = sys.path[0], sys.path[1:]
+    program = script.from_module(name, ())
+    assert sys.path == ["/first", own, *rest]
+    script.execute(program)
+    assert sys.path == ["/first", str(Path.cwd()), *rest]
+
+
+@pytest.mark.parametrize(
+    ("init", "error"),
+    [
+        ("import not_installed", ModuleNotFoundError),
+        ("from . import not_there", ImportError),
+        ("raise ValueError('no configuration')", ValueError),
+        ("def f(:", SyntaxError),
+    ],
+)
+@pytest.mark.parametrize("name", ["trainer", "trainer.train"])
+def test_an_error_of_the_package_is_the_scripts_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, init: str, error: type[Exception]
+) -> None:
+    """It is shown as it is, and the exit code is that of a script that failed."""
+    package(init, __main__="", train="")
+    monkeypatch.setattr(sys, "argv", ["unstarve", "run", "--no-history", "-m", name])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == cli.SCRIPT_FAILED
+    said = capsys.readouterr().err
+    assert error.__name__ in said
+    assert "Traceback" in said
+
+
+@pytest.mark.parametrize("name", ["none", "none.train", "trainer.none", "trainer.train.none", ".train", "trainer"])
+def test_a_module_that_is_not_there_is_wrong_usage(name: str) -> None:
+    """Also where a part of the way to it is there, and where a package has no main module."""
+    package("", train="")
+    with pytest.raises(UsageError, match=name):
+        script.from_module(name, ())

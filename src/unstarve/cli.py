@@ -248,7 +248,14 @@ def _script(module: str | None, arguments: tuple[str, ...]) -> Any:
     from unstarve import script
 
     if module is not None:
-        return script.from_module(module, arguments)
+        try:
+            return script.from_module(module, arguments)
+        except UnstarveError:
+            raise
+        except Exception as error:  # of the packages around the module, which Python imports first
+            script.show_exception(error)
+            _tell_failure(_Ending(failed=True))
+            _leave(SCRIPT_FAILED)
     if not arguments:
         command = f"unstarve {click.get_current_context().info_name}"
         raise UsageError(f"No script given: expected `{command} SCRIPT [ARGS]` or `{command} -m MODULE [ARGS]`.")

@@ -7,6 +7,9 @@ classes defined in it, and worker processes started by spawn or forkserver behav
 from __future__ import annotations
 
 import builtins
+import contextlib
+import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -32,7 +35,9 @@ class Script:
     arguments: tuple[str, ...]
     """`sys.argv`, its own name first."""
     path_entry: str
-    """What `sys.path[0]` shall be."""
+    """Where it finds modules of its own: the first entry of `sys.path`, unless it has put others before."""
+    replaced_entry: str | None
+    """The entry that it takes the place of: where this process found its own program."""
 
 
 def from_file(path: str, arguments: Sequence[str]) -> Script:
@@ -56,35 +61,57 @@ def from_file(path: str, arguments: Sequence[str]) -> Script:
     module.__dict__["__builtins__"] = builtins
     module.__dict__["__spec__"] = None
     module.__dict__["__cached__"] = None
-    return Script(source, filename, module, (path, *arguments), str(file.resolve().parent))
+    return Script(source, filename, module, (path, *arguments), str(file.resolve().parent), _first_entry())
 
 
 def from_module(name: str, arguments: Sequence[str]) -> Script:
-    """The program that `python -m name` would run.
+    """The program that `python -m name` would run, with the packages around it imported.
+
+    An error of these packages is the script's own, and comes through.
 
     Raises:
         UsageError: there is no such module, or it cannot be run.
     """
-    sys.path.insert(0, os.getcwd())
+    own, folder = _first_entry(), os.getcwd()
+    sys.path.insert(0, folder)
     try:
-        spec = importlib.util.find_spec(name)
+        spec = _find(name)
         if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{name}.__main__")
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"The module {name!r} cannot be found: {error}.") from None
+            spec = _find(f"{name}.__main__")
+        find_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+        code = find_code(spec.name) if spec is not None and find_code is not None else None
     finally:
-        sys.path.pop(0)
-    find_code = getattr(spec.loader, "get_code", None) if spec is not None else None
-    code = find_code(spec.name) if spec is not None and find_code is not None else None
+        with contextlib.suppress(ValueError):  # the packages may have changed the path, too
+            sys.path.remove(folder)
     if spec is None or code is None or spec.origin is None:
-        raise UsageError(f"There is no module {name!r} that can be run with -m (working directory {os.getcwd()}).")
+        raise UsageError(f"There is no module {name!r} that can be run with -m (working directory {folder}).")
     module = types.ModuleType("__main__")
     module.__file__ = spec.origin
     module.__spec__ = spec
     module.__package__ = spec.parent
     module.__loader__ = spec.loader
     module.__dict__["__builtins__"] = builtins
-    return Script(code, spec.origin, module, (spec.origin, *arguments), os.getcwd())
+    return Script(code, spec.origin, module, (spec.origin, *arguments), folder, own)
+
+
+def _first_entry() -> str | None:
+    return sys.path[0] if sys.path else None
+
+
+def _find(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Where a module is, after the packages around it are imported."""
+    package = name.rpartition(".")[0]
+    try:
+        if package and not name.startswith("."):
+            importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{package}.".startswith(f"{error.name}."):  # a module that the package imports
+            raise
+        raise UsageError(f"The module {name!r} cannot be found: {error}.") from None
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"The module {name!r} cannot be found: {error}.") from None
 
 
 def execute(script: Script) -> None:
@@ -93,8 +120,8 @@ def execute(script: Script) -> None:
     if isinstance(code, bytes):
         code = compile(code, script.filename, "exec", dont_inherit=True)
     sys.argv = list(script.arguments)
-    if sys.path:
-        sys.path[0] = script.path_entry
+    if script.replaced_entry in sys.path:
+        sys.path[sys.path.index(script.replaced_entry)] = script.path_entry
     else:
         sys.path.insert(0, script.path_entry)
     sys.modules["__main__"] = script.module
