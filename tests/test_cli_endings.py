@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from pathlib import Path
 
@@ -94,3 +95,37 @@ def test_only_the_rank_that_is_diagnosed_writes_files(
     with pytest.raises(SystemExit) as leaving:
         cli._leave_if_following(engine, ending, 0)
     assert leaving.value.code == code
+
+
+@pytest.mark.parametrize("command", ["run", "tune"])
+@pytest.mark.parametrize(("rank", "count", "is_refused"), [(2, "2", True), (1, "2", False), (1, "1", True)])
+def test_a_rank_that_there_is_not_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    rank: int,
+    count: str,
+    is_refused: bool,
+) -> None:
+    """It is refused before anything runs, with what there is; here there is no script either."""
+    monkeypatch.setenv("WORLD_SIZE", count)
+    monkeypatch.setattr(sys, "argv", ["unstarve", command, "--rank", str(rank), "none.py"])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == cli.USAGE
+    assert (f"the last is {int(count) - 1}" in capsys.readouterr().err) == is_refused
+
+
+def test_wrong_usage_that_shows_only_in_the_loop_is_no_failure_of_the_script() -> None:
+    """Such as a rank that there is not, where no launcher says how many there are."""
+    engine = types.SimpleNamespace(serving="loader", blocks=())
+
+    class Hook:
+        def __enter__(self) -> None:
+            raise cli.UsageError("--rank 5: there are 2 ranks")
+
+        def __exit__(self, *_: object) -> None: ...
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(cli.UsageError):
+        patch.setattr("unstarve.measure.hook.installed", lambda engine: Hook())
+        cli._execute(None, engine, None)

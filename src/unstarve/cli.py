@@ -135,6 +135,7 @@ def run(
         price=price,
     )
     output.check()
+    _check_rank(rank)
     script = _script(module, arguments)
     _require_torch()
     from unstarve.measure.engine import Engine
@@ -169,6 +170,7 @@ def tune(
     """
     output = Output(json=_absolute(json_path), html=None, save=_absolute(save_path), fail_above=None, quiet=quiet)
     output.check()
+    _check_rank(rank)
     script = _script(module, arguments)
     _require_torch()
     from unstarve.measure import tuner
@@ -209,6 +211,13 @@ def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
         _leave(NO_VERDICT)
     _answer(found.to_json(), output.json, lambda color: render(found, width=_width(), color=color))
     _leave(INTERRUPTED if ending.interrupted else VERDICT)
+
+
+def _check_rank(rank: int) -> None:
+    """Refuse a rank that there is not, where the launcher says how many there are."""
+    count = os.environ.get("WORLD_SIZE", "")
+    if count.isdecimal() and rank >= int(count):
+        raise UsageError(f"--rank {rank}: there are {count} ranks, of which the last is {int(count) - 1}.")
 
 
 def _is_other_rank(rank: int) -> bool:
@@ -297,6 +306,8 @@ def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
         return _Ending(failed=code != 0, exit_code=code)
     except KeyboardInterrupt:
         return _Ending(interrupted=True, message="it was interrupted")
+    except UsageError:  # seen only now that the script has begun
+        raise
     except BaseException as error:
         _stop(progress)
         script.show_exception(error)

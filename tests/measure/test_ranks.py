@@ -15,6 +15,7 @@ import pytest
 import torch.distributed
 from torch.distributed import HashStore
 
+from unstarve.errors import UsageError
 from unstarve.measure.experiment import Give, Program, Step
 from unstarve.measure.ranks import END, Ranks, Turn, follow, lead, of_this_process
 from unstarve.measure.worker import Telemetry
@@ -148,6 +149,14 @@ def test_a_follower_ends_where_the_leader_is_not_heard_of() -> None:
     """A leader that died must not hold the others for ever."""
     program = follow(Bench(), ranks_of(HashStore(), 1), 3, lambda: 3, 0.01)  # type: ignore[arg-type]
     assert list(program) == []
+
+
+def test_a_rank_that_there_is_not_cannot_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every rank would be diagnosed for itself, and starve or feed the others meanwhile."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(UsageError, match="--rank 2: there are 2 ranks, of which the last is 1"):
+        of_this_process(2)
 
 
 def test_nobody_follows_before_the_leader_has_begun() -> None:

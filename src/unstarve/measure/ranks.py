@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unstarve.errors import UsageError
 from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.experiment import Give, Program, Step
 from unstarve.measure.worker import Telemetry
@@ -127,12 +128,18 @@ class Ranks:
 
 
 def of_this_process(leader: int) -> Ranks | None:
-    """The ranks that this process trains with; None where it trains alone, or they cannot talk."""
+    """The ranks that this process trains with; None where it trains alone, or they cannot talk.
+
+    Raises:
+        UsageError: the leader is not one of them.
+    """
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
     count = distributed.get_world_size()
-    if count < 2 or not 0 <= leader < count:
+    if not 0 <= leader < count:
+        raise UsageError(f"--rank {leader}: there are {count} ranks, of which the last is {count - 1}.")
+    if count < 2:
         return None
     try:
         store = distributed.PrefixStore("unstarve", distributed.distributed_c10d._get_default_store())
