@@ -151,6 +151,37 @@ def test_a_follower_ends_where_the_leader_is_not_heard_of() -> None:
     assert list(program) == []
 
 
+@pytest.mark.parametrize("error", [ValueError("a fault of ours"), KeyboardInterrupt()])
+def test_the_others_go_on_where_the_leaders_program_fails(error: BaseException) -> None:
+    """They hear the end for the batch at which it failed, and do not wait for it until their patience is over."""
+
+    def failing(bench: Bench) -> Program:
+        yield Give("loader")
+        bench.use(TWO)
+        raise error
+
+    store, bench, number = HashStore(), Bench(), iter(range(3, 100))
+    ranks_of(store, 0).begin(1, 3)
+    with pytest.raises(type(error)):
+        list(lead(failing(bench), bench, ranks_of(store, 0), lambda: next(number)))  # type: ignore[arg-type]
+    assert ranks_of(store, 1).hear(4, 0.0) == Turn((("use", TWO),), END)
+
+
+def test_an_error_is_not_lost_with_the_store() -> None:
+    """The store may have gone with the process that kept it."""
+
+    class Gone(Ranks):
+        def tell(self, batch: int, turn: Turn) -> None:
+            raise RuntimeError("connection reset")
+
+    def failing() -> Program:
+        raise ValueError("a fault of ours")
+        yield
+
+    with pytest.raises(ValueError, match="of ours"):
+        list(lead(failing(), Bench(), Gone(None, 0, 2, 0), lambda: 3))  # type: ignore[arg-type]
+
+
 def test_a_rank_that_there_is_not_cannot_lead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else every rank would be diagnosed for itself, and starve or feed the others meanwhile."""
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)

@@ -165,6 +165,10 @@ def lead(program: Program, bench: LeadingBench, ranks: Ranks, number: Callable[[
             ranks.tell(number(), Turn(bench.deeds(), END))
             bench.other_ranks(ranks.gather())
             return
+        except BaseException:  # the program is over, and the others are not to wait for what comes next
+            with contextlib.suppress(Exception):  # what is raised matters more than a store that has gone
+                ranks.tell(number(), Turn(bench.deeds(), END))
+            raise
         ranks.tell(number(), Turn(bench.deeds(), give.source, bool(give.generation)))
         step = yield give
 
