@@ -182,6 +182,15 @@ def test_an_error_is_not_lost_with_the_store() -> None:
         list(lead(failing(), Bench(), Gone(None, 0, 2, 0), lambda: 3))  # type: ignore[arg-type]
 
 
+def test_a_follower_does_not_wait_for_workers_that_it_cannot_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a loop whose batches cannot be made up for, none is taken to let its workers end their watching."""
+    store, pulls = HashStore(), []
+    told(store)
+    monkeypatch.setattr(Bench, "pull", lambda bench: pulls.append(1))
+    followed(store, joins_at=3)
+    assert len(pulls) == 1
+
+
 def test_a_rank_that_there_is_not_cannot_lead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else every rank would be diagnosed for itself, and starve or feed the others meanwhile."""
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)

@@ -224,7 +224,10 @@ class _Follower:
         while self._order["mode"] == "watch" and len(self._reported) < self._bench.workers:
             if time.monotonic() > until:
                 break
-            self._note_findings(self._bench.pull())
+            telemetry = self._bench.pull()
+            if telemetry is None:  # nothing can be taken beside this loop
+                break
+            self._note_findings(telemetry)
 
     def _note_findings(self, telemetry: Telemetry | None) -> None:
         if telemetry is not None and telemetry.findings is not None:
