@@ -135,6 +135,7 @@ def run(
         price=price,
     )
     output.check()
+    _check_rank(rank)
     script = _script(module, arguments)
     _require_torch()
     from unstarve.measure.engine import Engine
@@ -149,7 +150,8 @@ def run(
         lead=rank,
     )  # fmt: skip
     ending = _execute(script, engine, progress)
-    _conclude(engine, ending, output)
+    _leave_if_following(engine, ending, rank)
+    _conclude(engine, ending, output, goes_on=go_on)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -168,6 +170,7 @@ def tune(
     """
     output = Output(json=_absolute(json_path), html=None, save=_absolute(save_path), fail_above=None, quiet=quiet)
     output.check()
+    _check_rank(rank)
     script = _script(module, arguments)
     _require_torch()
     from unstarve.measure import tuner
@@ -183,6 +186,7 @@ def tune(
         lead=rank, program=tuner.program,
     )  # fmt: skip
     ending = _execute(script, engine, progress)
+    _leave_if_following(engine, ending, rank)
     _conclude_tuning(engine, ending, output)
 
 
@@ -191,7 +195,6 @@ def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
     from unstarve import tuning
     from unstarve.render.tuning import render
 
-    _leave_if_following(engine, ending)
     recording = engine.recording()
     if output.save:
         with _writing():
@@ -206,13 +209,15 @@ def _conclude_tuning(engine: Any, ending: _Ending, output: Output) -> None:
             _leave(INTERRUPTED)
         click.echo(f"unstarve: no verdict: {_why_untuned(recording) or _why_none(engine, ending)}", err=True)
         _leave(NO_VERDICT)
-    if output.json == "-":
-        click.echo(found.to_json())
-    else:
-        color = sys.stdout.isatty()
-        click.echo(render(found, width=_width(), color=color), nl=False, color=color)
-        _write_json(found.to_json(), output.json)
+    _answer(found.to_json(), output.json, lambda color: render(found, width=_width(), color=color))
     _leave(INTERRUPTED if ending.interrupted else VERDICT)
+
+
+def _check_rank(rank: int) -> None:
+    """Refuse a rank that there is not, where the launcher says how many there are."""
+    count = os.environ.get("WORLD_SIZE", "")
+    if count.isdecimal() and rank >= int(count):
+        raise UsageError(f"--rank {rank}: there are {count} ranks, of which the last is {int(count) - 1}.")
 
 
 def _is_other_rank(rank: int) -> bool:
@@ -220,10 +225,20 @@ def _is_other_rank(rank: int) -> bool:
     return os.environ.get("RANK", str(rank)) != str(rank) and os.environ.get("WORLD_SIZE", "1") != "1"
 
 
-def _leave_if_following(engine: Any, ending: _Ending) -> None:
-    """Another rank has the report; this one has only something to say if its script failed."""
-    if engine.is_following and not ending.failed:
+def _leave_if_following(engine: Any, ending: _Ending, rank: int) -> None:
+    """Another rank has the report and writes the files; this one has only something to say if its script failed."""
+    if ending.failed and (engine.is_following or _is_other_rank(rank)):
+        _tell_failure(ending)
+        _leave(SCRIPT_FAILED)
+    if engine.is_following:
         _leave(INTERRUPTED if ending.interrupted else VERDICT)
+
+
+def _tell_failure(ending: _Ending) -> None:
+    code = "" if ending.exit_code is None else f" with exit code {ending.exit_code}"
+    click.echo(f"unstarve: the script failed{code}; this is its own error, shown unchanged.", err=True)
+    if ending.message:
+        click.echo(f"unstarve: note that {ending.message}, so it may be due to us.", err=True)
 
 
 def _why_untuned(recording: Any) -> str | None:
@@ -242,7 +257,14 @@ def _script(module: str | None, arguments: tuple[str, ...]) -> Any:
     from unstarve import script
 
     if module is not None:
-        return script.from_module(module, arguments)
+        try:
+            return script.from_module(module, arguments)
+        except UnstarveError:
+            raise
+        except Exception as error:  # of the packages around the module, which Python imports first
+            script.show_exception(error)
+            _tell_failure(_Ending(failed=True))
+            _leave(SCRIPT_FAILED)
     if not arguments:
         command = f"unstarve {click.get_current_context().info_name}"
         raise UsageError(f"No script given: expected `{command} SCRIPT [ARGS]` or `{command} -m MODULE [ARGS]`.")
@@ -284,6 +306,8 @@ def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
         return _Ending(failed=code != 0, exit_code=code)
     except KeyboardInterrupt:
         return _Ending(interrupted=True, message="it was interrupted")
+    except UsageError:  # seen only now that the script has begun
+        raise
     except BaseException as error:
         _stop(progress)
         script.show_exception(error)
@@ -300,11 +324,17 @@ def _stop(progress: Any) -> None:
         progress.close()
 
 
-def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
-    """Print the report if there is a verdict, say why if there is none, and leave with the contract's exit code."""
+def _conclude(engine: Any, ending: _Ending, output: Output, *, goes_on: bool = False) -> None:
+    """Print the report if there is a verdict, say why if there is none, and leave with the contract's exit code.
+
+    Args:
+        engine: what measured.
+        ending: how the script ended.
+        output: where the report goes.
+        goes_on: whether the script was to run on after the diagnosis. Where it was stopped, what fails then is due to us.
+    """
     from unstarve.judge import judge
 
-    _leave_if_following(engine, ending)
     recording = engine.recording()
     try:
         report = judge(recording, price=output.price)
@@ -313,10 +343,7 @@ def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
         raise
     has_verdict = report.baseline is not None and report.ceiling is not None
     if ending.failed and not (engine.is_finished and has_verdict):
-        code = "" if ending.exit_code is None else f" with exit code {ending.exit_code}"
-        click.echo(f"unstarve: the script failed{code}; this is its own error, shown unchanged.", err=True)
-        if ending.message:
-            click.echo(f"unstarve: note that {ending.message}, so it may be due to us.", err=True)
+        _tell_failure(ending)
         _keep(recording, report, output)
         _leave(SCRIPT_FAILED)
     if ending.interrupted:
@@ -331,6 +358,9 @@ def _conclude(engine: Any, ending: _Ending, output: Output) -> None:
         _leave(NO_VERDICT)
     remembered = _remember(recording, report, output)
     _deliver(recording, report, output, remembered)
+    if ending.failed and goes_on:
+        _tell_failure(ending)
+        _leave(SCRIPT_FAILED)
     _leave(_gate(report, output))
 
 
@@ -430,15 +460,13 @@ def _keep(recording: Any, report: Report, output: Output) -> None:
 
 
 def _deliver(recording: Any, report: Report, output: Output, remembered: int | None = None) -> None:
-    from unstarve.render.terminal import render
-
-    if output.json == "-":
-        click.echo(report.to_json())
+    """Write the files, then print the report: either may fail, and must not cost the user the other."""
+    try:
         _keep(recording, report, output)
+    finally:
+        _print_report(report, output)
+    if output.json == "-":
         return
-    width, color = _width(), sys.stdout.isatty()
-    click.echo(render(report, width=width, color=color), nl=False, color=color)
-    _keep(recording, report, output)
     kept = [
         f"{what} {path}"
         for what, path in (("recording", output.save), ("page", output.html), ("JSON", output.json))
@@ -451,6 +479,16 @@ def _deliver(recording: Any, report: Report, output: Output, remembered: int | N
         click.echo(f"once it is mended and run again: `unstarve compare {remembered} last`.")
     elif not kept and not output.is_stored:
         click.echo("To keep this: --save FILE, then `unstarve show FILE --html page.html`.")
+
+
+def _print_report(report: Report, output: Output) -> None:
+    from unstarve.render.terminal import render
+
+    if output.json == "-":
+        click.echo(report.to_json())
+        return
+    color = sys.stdout.isatty()
+    click.echo(render(report, width=_width(), color=color), nl=False, color=color)
 
 
 def _width() -> int:
@@ -542,12 +580,7 @@ def compare(before: str, after: str, json_path: str | None) -> None:
 
     _written_to(json_path).check()
     comparison = comparisons.compare(_stored(before), _stored(after))
-    if json_path == "-":
-        click.echo(comparison.to_json())
-    else:
-        color = sys.stdout.isatty()
-        click.echo(render(comparison, width=_width(), color=color), nl=False, color=color)
-        _write_json(comparison.to_json(), json_path)
+    _answer(comparison.to_json(), json_path, lambda color: render(comparison, width=_width(), color=color))
     _leave(NO_VERDICT if comparison.outcome == "unresolved" else VERDICT)
 
 
@@ -563,13 +596,11 @@ def history(is_all: bool, limit: int, json_path: str | None) -> None:
     _written_to(json_path).check()
     project = None if is_all else store.project_of(".")
     runs = store.runs(project, limit)
-    if json_path == "-":
-        click.echo(store.to_json(runs))
-    else:
-        color = sys.stdout.isatty()
-        text = render_history(runs, location=store.location(), width=_width(), color=color, project=project)
-        _write_json(store.to_json(runs), json_path)
-        click.echo(text, nl=False, color=color)
+    _answer(
+        store.to_json(runs),
+        json_path,
+        lambda color: render_history(runs, location=store.location(), width=_width(), color=color, project=project),
+    )
     _leave(VERDICT)
 
 
@@ -577,12 +608,19 @@ def _written_to(json_path: str | None) -> Output:
     return Output(json=json_path, html=None, save=None, fail_above=None, quiet=True)
 
 
-def _write_json(text: str, path: str | None) -> None:
-    if path is None:
+def _answer(text: str, path: str | None, draw: Callable[[bool], str]) -> None:
+    """Print the JSON alone if its path is `-`; else write it, if there is a path, and print what is drawn, in colour or
+    not."""
+    if path == "-":
+        click.echo(text)
         return
-    with _writing():
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    click.echo(f"Written: JSON {path}.")
+    if path is not None:
+        with _writing():
+            Path(path).write_text(text + "\n", encoding="utf-8")
+    color = sys.stdout.isatty()
+    click.echo(draw(color), nl=False, color=color)
+    if path is not None:
+        click.echo(f"Written: JSON {path}.")
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -6,6 +6,10 @@ classes defined in it, and worker processes started by spawn or forkserver behav
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -31,7 +35,9 @@ class Script:
     arguments: tuple[str, ...]
     """`sys.argv`, its own name first."""
     path_entry: str
-    """What `sys.path[0]` shall be."""
+    """Where it finds modules of its own: the first entry of `sys.path`, unless it has put others before."""
+    replaced_entry: str | None
+    """The entry that it takes the place of: where this process found its own program."""
 
 
 def from_file(path: str, arguments: Sequence[str]) -> Script:
@@ -52,38 +58,60 @@ def from_file(path: str, arguments: Sequence[str]) -> Script:
     module = types.ModuleType("__main__")
     filename = os.path.abspath(file)
     module.__file__ = filename
-    module.__dict__["__builtins__"] = __builtins__
+    module.__dict__["__builtins__"] = builtins
     module.__dict__["__spec__"] = None
     module.__dict__["__cached__"] = None
-    return Script(source, filename, module, (path, *arguments), str(file.resolve().parent))
+    return Script(source, filename, module, (path, *arguments), str(file.resolve().parent), _first_entry())
 
 
 def from_module(name: str, arguments: Sequence[str]) -> Script:
-    """The program that `python -m name` would run.
+    """The program that `python -m name` would run, with the packages around it imported.
+
+    An error of these packages is the script's own, and comes through.
 
     Raises:
         UsageError: there is no such module, or it cannot be run.
     """
-    sys.path.insert(0, os.getcwd())
+    own, folder = _first_entry(), os.getcwd()
+    sys.path.insert(0, folder)
     try:
-        spec = importlib.util.find_spec(name)
+        spec = _find(name)
         if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{name}.__main__")
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"The module {name!r} cannot be found: {error}.") from None
+            spec = _find(f"{name}.__main__")
+        find_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+        code = find_code(spec.name) if spec is not None and find_code is not None else None
     finally:
-        sys.path.pop(0)
-    find_code = getattr(spec.loader, "get_code", None) if spec is not None else None
-    code = find_code(spec.name) if spec is not None and find_code is not None else None
+        with contextlib.suppress(ValueError):  # the packages may have changed the path, too
+            sys.path.remove(folder)
     if spec is None or code is None or spec.origin is None:
-        raise UsageError(f"There is no module {name!r} that can be run with -m (working directory {os.getcwd()}).")
+        raise UsageError(f"There is no module {name!r} that can be run with -m (working directory {folder}).")
     module = types.ModuleType("__main__")
     module.__file__ = spec.origin
     module.__spec__ = spec
     module.__package__ = spec.parent
     module.__loader__ = spec.loader
-    module.__dict__["__builtins__"] = __builtins__
-    return Script(code, spec.origin, module, (spec.origin, *arguments), os.getcwd())
+    module.__dict__["__builtins__"] = builtins
+    return Script(code, spec.origin, module, (spec.origin, *arguments), folder, own)
+
+
+def _first_entry() -> str | None:
+    return sys.path[0] if sys.path else None
+
+
+def _find(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Where a module is, after the packages around it are imported."""
+    package = name.rpartition(".")[0]
+    try:
+        if package and not name.startswith("."):
+            importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{package}.".startswith(f"{error.name}."):  # a module that the package imports
+            raise
+        raise UsageError(f"The module {name!r} cannot be found: {error}.") from None
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"The module {name!r} cannot be found: {error}.") from None
 
 
 def execute(script: Script) -> None:
@@ -92,8 +120,8 @@ def execute(script: Script) -> None:
     if isinstance(code, bytes):
         code = compile(code, script.filename, "exec", dont_inherit=True)
     sys.argv = list(script.arguments)
-    if sys.path:
-        sys.path[0] = script.path_entry
+    if script.replaced_entry in sys.path:
+        sys.path[sys.path.index(script.replaced_entry)] = script.path_entry
     else:
         sys.path.insert(0, script.path_entry)
     sys.modules["__main__"] = script.module
@@ -102,27 +130,32 @@ def execute(script: Script) -> None:
 
 def show_exception(error: BaseException) -> None:
     """Print the traceback as Python would have, without frames of this package."""
-    _strip(error, set())
+    _strip(error)
     traceback.print_exception(type(error), error, error.__traceback__)
 
 
-def _strip(error: BaseException | None, seen: set[int]) -> None:
-    if error is None or id(error) in seen:
-        return
-    seen.add(id(error))
-    error.__traceback__ = user_part(error.__traceback__)
-    _strip(error.__cause__, seen)
-    _strip(error.__context__, seen)
+def _strip(error: BaseException) -> None:
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:  # not by recursion, for which a RecursionError of the script leaves no room
+        found = waiting.pop()
+        if found is not None and id(found) not in seen:
+            seen.add(id(found))
+            found.__traceback__ = user_part(found.__traceback__)
+            waiting += [found.__cause__, found.__context__]
 
 
 def user_part(trace: types.TracebackType | None) -> types.TracebackType | None:
     """The traceback without frames of this package."""
-    if trace is None:
-        return None
-    rest = user_part(trace.tb_next)
-    if is_package_file(trace.tb_frame.f_code.co_filename):
-        return rest
-    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    entries = []
+    while trace is not None:
+        if not is_package_file(trace.tb_frame.f_code.co_filename):
+            entries.append(trace)
+        trace = trace.tb_next
+    kept = None
+    for entry in reversed(entries):
+        kept = types.TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return kept
 
 
 def is_package_file(filename: str) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import zlib
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+import torch
 
+from unstarve.measure import body
 from unstarve.measure.body import BodySampler
-
-pytestmark = pytest.mark.live
 
 DATA = bytes(200_000)
 
@@ -22,6 +26,44 @@ def check() -> int:
     return zlib.crc32(DATA)  # lets go of the interpreter, in which other threads wait for their turn
 
 
+def function(filename: Path | str, text: str, **names: Any) -> Any:
+    """A function `f` of the file with this name."""
+    exec(compile(text, str(filename), "exec"), names)
+    return names["f"]
+
+
+def test_lines_beyond_our_own_code_lead_nowhere(tmp_path: Path) -> None:
+    """The console script that starts us lies outside the package, and is no line of the loop's."""
+    innermost = function(tmp_path / "train.py", "def f():\n    return look()", look=lambda: sys._getframe(1))
+    loop = function(tmp_path / "train.py", "\n\ndef f():\n    return inner()", inner=innermost)
+    ours = function(body.__file__, "def f():\n    return loop()", loop=loop)
+    frame: FrameType = function(tmp_path / "unstarve", "def f():\n    return main()", main=ours)()
+    train = str(tmp_path / "train.py")
+    assert body._user_lines(frame) == [(train, 4), (train, 2)]
+
+
+def test_a_users_folder_named_torch_is_not_torch(tmp_path: Path) -> None:
+    """Time counts as torch's only in the files of the torch that is imported."""
+    is_in = [
+        body._is_in_torch(function(file, "def f():\n    return look()", look=lambda: sys._getframe(1))())
+        for file in (tmp_path / "torch" / "train.py", Path(torch.__file__).parent / "functional.py")
+    ]
+    assert is_in == [False, True]
+
+
+def test_threads_without_clocks_are_sampled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every system can tell the CPU time of another thread."""
+    monkeypatch.delattr(time, "pthread_getcpuclockid", raising=False)
+    sampler = BodySampler(0.0005)
+    sampler.start()
+    until = time.perf_counter() + 0.05
+    while time.perf_counter() < until:
+        parse()
+    lines = sampler.stop()
+    assert any("range(20_000)" in line.text and line.cpu_fraction > 0 for line in lines)
+
+
+@pytest.mark.live
 def test_a_line_that_lets_others_run_is_not_blamed_for_the_one_before_it() -> None:
     """Python code that never lets go takes most of the time, and gets most of the blame."""
     sampler = BodySampler(0.0005)

@@ -50,18 +50,105 @@ def test_without_groups_there_is_no_limit(tmp_path: Path) -> None:
     assert memory_limit_bytes(tmp_path / "none", tmp_path) is None
 
 
-@pytest.mark.parametrize(("limit", "left"), [("1000", 1000 - 700 + 250), ("600", 150), ("max", None)])
+def group(folder: Path, name: str, **files: object) -> None:
+    """A group's folder with these files, `_` in names standing for a dot where the first one is."""
+    place = folder / "cgroup" / name
+    place.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        (place / file.replace("_", ".", 1)).write_text(f"{content}\n")
+
+
+def left(folder: Path, groups: str) -> int | None:
+    (folder / "groups").write_text(groups)
+    return environment._cgroup_memory(folder / "groups", folder / "cgroup")
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("1000", 1000 - 700 + 250), ("600", 150), ("max", None)])
 def test_a_cgroup_has_left_what_its_limit_and_its_file_cache_leave(
-    tmp_path: Path, limit: str, left: int | None
+    tmp_path: Path, limit: str, expected: int | None
 ) -> None:
     """Files that are cached can be dropped; without a limit nothing is left out."""
-    (tmp_path / "memory.max").write_text(f"{limit}\n")
-    (tmp_path / "memory.current").write_text("700\n")
-    (tmp_path / "memory.stat").write_text("anon 450\ninactive_file 200\nactive_file 50\n")
-    assert environment._cgroup_memory(tmp_path) == left
+    stat = "anon 450\ninactive_file 200\nactive_file 50"
+    group(tmp_path, "", memory_max=limit, memory_current=700, memory_stat=stat)
+    assert left(tmp_path, "0::/\n") == expected
+
+
+def test_the_group_with_least_left_counts(tmp_path: Path) -> None:
+    """A job may have a limit below that of its machine, or be beside others in a group that is nearly full."""
+    stat = "inactive_file 20\nactive_file 5"
+    group(tmp_path, "job", memory_max=1000, memory_current=900, memory_stat=stat)
+    group(tmp_path, "job/step", memory_max=600, memory_current=300, memory_stat=stat)
+    assert left(tmp_path, "0::/job/step\n") == 125
+    group(tmp_path, "job", memory_current=500)
+    assert left(tmp_path, "0::/job/step\n") == 325
+
+
+def test_a_cgroup_of_version_1_has_left_what_all_in_it_leave(tmp_path: Path) -> None:
+    """Its figures of the group alone are not those of the groups inside it, which count against its limit."""
+    stat = "inactive_file 1\nactive_file 1\ntotal_inactive_file 200\ntotal_active_file 50"
+    group(tmp_path, "memory/job", memory_limit_in_bytes=1000, memory_usage_in_bytes=700, memory_stat=stat)
+    assert left(tmp_path, "5:cpu:/job\n4:memory:/job\n0::/\n") == 550
+
+
+@pytest.mark.parametrize(
+    ("groups", "quotas", "cores"),
+    [
+        ("0::/\n", {"": "150000 100000"}, 1.5),
+        ("0::/job/step\n", {"job": "200000 100000", "job/step": "max 100000"}, 2.0),
+        ("0::/job/step\n", {"job": "800000 100000", "job/step": "100000 50000"}, 2.0),
+        ("3:cpu,cpuacct:/job\n", {"cpu/job": 300_000, "cpu": -1}, 3.0),
+        ("3:cpuset:/job\n", {"cpu/job": 300_000}, None),
+        ("0::/job\n", {"job": "max 100000"}, None),
+    ],
+    ids=["container", "outer", "least", "version 1", "another controller", "max"],
+)
+def test_the_least_quota_of_the_groups_around_counts(
+    tmp_path: Path, groups: str, quotas: dict[str, str | int], cores: float | None
+) -> None:
+    """As for memory: groups lie in each other, in two versions of files."""
+    (tmp_path / "groups").write_text(groups)
+    for name, quota in quotas.items():
+        if isinstance(quota, int):
+            group(tmp_path, name, cpu_cfs_quota_us=quota, cpu_cfs_period_us=100_000)
+        else:
+            group(tmp_path, name, cpu_max=quota)
+    assert environment._cgroup_quota(tmp_path / "groups", tmp_path / "cgroup") == cores
 
 
 def test_a_machine_without_cgroups_has_no_such_limit(tmp_path: Path) -> None:
     """Where the files are not there, or read otherwise, what is available counts."""
-    assert environment._cgroup_memory(tmp_path) is None
+    assert environment._cgroup_memory(tmp_path / "none", tmp_path) is None
+    assert environment._cgroup_quota(tmp_path / "none", tmp_path) is None
     assert environment.memory_bytes() > 0
+
+
+@pytest.mark.parametrize(
+    ("own", "launchers", "ranks", "quota", "cores"),
+    [
+        (8, 32, 4, None, 8.0),
+        (32, 32, 4, None, 8.0),
+        (64, 64, 4, None, 16.0),
+        (8, None, 4, None, 8.0),
+        (64, None, 4, None, 16.0),
+        (8, 32, 4, 16.0, 4.0),
+        (16, 64, 1, 4.0, 4.0),
+    ],
+    ids=["bound", "in a cpuset", "all", "bound, out of sight", "all, out of sight", "quota", "alone"],
+)
+def test_ranks_share_the_cores_that_their_launcher_was_given(
+    monkeypatch: pytest.MonkeyPatch, own: int, launchers: int | None, ranks: int, quota: float | None, cores: float
+) -> None:
+    """A job in a part of the machine has fewer cores than that; a rank has some of its own only if it has fewer still."""
+
+    def affinity(process: int) -> set[int]:
+        if process == 0:
+            return set(range(own))
+        if launchers is None:
+            raise ProcessLookupError
+        return set(range(launchers))
+
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    monkeypatch.setattr(environment.os, "sched_getaffinity", affinity)
+    monkeypatch.setattr(environment.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(environment, "_cgroup_quota", lambda: quota)
+    assert environment.cores_available() == cores

@@ -15,6 +15,7 @@ import pytest
 import torch.distributed
 from torch.distributed import HashStore
 
+from unstarve.errors import UsageError
 from unstarve.measure.experiment import Give, Program, Step
 from unstarve.measure.ranks import END, Ranks, Turn, follow, lead, of_this_process
 from unstarve.measure.worker import Telemetry
@@ -148,6 +149,54 @@ def test_a_follower_ends_where_the_leader_is_not_heard_of() -> None:
     """A leader that died must not hold the others for ever."""
     program = follow(Bench(), ranks_of(HashStore(), 1), 3, lambda: 3, 0.01)  # type: ignore[arg-type]
     assert list(program) == []
+
+
+@pytest.mark.parametrize("error", [ValueError("a fault of ours"), KeyboardInterrupt()])
+def test_the_others_go_on_where_the_leaders_program_fails(error: BaseException) -> None:
+    """They hear the end for the batch at which it failed, and do not wait for it until their patience is over."""
+
+    def failing(bench: Bench) -> Program:
+        yield Give("loader")
+        bench.use(TWO)
+        raise error
+
+    store, bench, number = HashStore(), Bench(), iter(range(3, 100))
+    ranks_of(store, 0).begin(1, 3)
+    with pytest.raises(type(error)):
+        list(lead(failing(bench), bench, ranks_of(store, 0), lambda: next(number)))  # type: ignore[arg-type]
+    assert ranks_of(store, 1).hear(4, 0.0) == Turn((("use", TWO),), END)
+
+
+def test_an_error_is_not_lost_with_the_store() -> None:
+    """The store may have gone with the process that kept it."""
+
+    class Gone(Ranks):
+        def tell(self, batch: int, turn: Turn) -> None:
+            raise RuntimeError("connection reset")
+
+    def failing() -> Program:
+        raise ValueError("a fault of ours")
+        yield
+
+    with pytest.raises(ValueError, match="of ours"):
+        list(lead(failing(), Bench(), Gone(None, 0, 2, 0), lambda: 3))  # type: ignore[arg-type]
+
+
+def test_a_follower_does_not_wait_for_workers_that_it_cannot_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a loop whose batches cannot be made up for, none is taken to let its workers end their watching."""
+    store, pulls = HashStore(), []
+    told(store)
+    monkeypatch.setattr(Bench, "pull", lambda bench: pulls.append(1))
+    followed(store, joins_at=3)
+    assert len(pulls) == 1
+
+
+def test_a_rank_that_there_is_not_cannot_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every rank would be diagnosed for itself, and starve or feed the others meanwhile."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(UsageError, match="--rank 2: there are 2 ranks, of which the last is 1"):
+        of_this_process(2)
 
 
 def test_nobody_follows_before_the_leader_has_begun() -> None:

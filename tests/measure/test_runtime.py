@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from unstarve.measure import split
-from unstarve.measure.runtime import Observer, Server, resolve
+from unstarve.measure.runtime import Observer, Server, is_library, resolve
 
 _numbers = itertools.count()
 
@@ -1034,3 +1034,17 @@ def test_what_fails_before_the_stage_is_no_failure_of_the_knock_out() -> None:
     server = Server(filler.pools[1,], filler.chains[1,], resume=False)
     assert server.run((data, 1)) == [2, 2]
     assert server.run((data, 3)) == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("filename", "expected"),
+    [
+        (contextlib.__file__, True),
+        ("/opt/env/lib/python3.11/site-packages/monai/data/dataset.py", True),
+        ("/usr/lib/python3/dist-packages/numpy/core/numeric.py", True),
+        ("/home/me/train.py", False),
+    ],
+)
+def test_what_is_installed_is_not_the_users(filename: str, expected: bool) -> None:
+    """Whatever the system calls the folder of its packages."""
+    assert is_library(filename) == expected

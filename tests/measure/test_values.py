@@ -83,6 +83,55 @@ def test_a_row_of_a_whole_data_set_is_copied_alone(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     "view",
+    [lambda a: a[:, 5], lambda a: a[:, 5:7], lambda a: a.T[5:7]],
+    ids=["column", "window", "turned"],
+)
+@pytest.mark.parametrize("make", [torch.from_numpy, np.asarray], ids=["tensor", "array"])
+def test_a_window_over_a_whole_data_set_is_copied_alone(monkeypatch: pytest.MonkeyPatch, make: Any, view: Any) -> None:
+    """It reaches from one end of the data set to the other, of which a copy for each sample would not fit."""
+    monkeypatch.setattr(values, "DRAGGED_BYTES", 1000)
+    held = make(np.arange(100_000.0).reshape(1000, 100))
+    copied = values.snapshot({"x": view(held)})
+    assert (copied["x"] == view(held)).all()
+    assert values.size_bytes(copied) < 20_000  # of 800 kB
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda image: Pair(image, 1), lambda image: Sample(image, 1), Slotted, Plain, lambda image: Record(image=image)],
+    ids=["named tuple", "dataclass", "slots", "plain object", "mapping"],
+)
+def test_a_row_inside_an_object_is_copied_alone(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+    """As in a list: the storage behind the view stays behind, and one row held twice stays one."""
+    monkeypatch.setattr(values, "DRAGGED_BYTES", 1000)
+    row = torch.arange(100_000.0).reshape(1000, 100)[5]
+    value = make([row, {"again": row}])
+    copied = values.snapshot(value)
+    assert values.size_bytes(copied) < 2000  # of 400 kB
+    found = values.tensors(copied)
+    assert type(copied) is type(value)
+    assert torch.equal(found[0], row)
+    assert found[0].data_ptr() == found[-1].data_ptr() != row.data_ptr()
+
+
+def test_views_inside_an_object_keep_a_storage_that_is_not_much_larger() -> None:
+    """Such a storage travels with the view, and so it does in the copy; two views of it stay two views of one."""
+    whole = torch.arange(100.0).reshape(10, 10)
+    copied = values.snapshot(Pair([whole[2:4, 3:5], whole[0]], 1))
+    one, other = values.tensors(copied)
+    assert one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    assert one.untyped_storage().nbytes() == 400
+
+
+def test_a_shared_object_inside_another_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What belongs to the program is not copied, and neither are its parts."""
+    monkeypatch.setattr(values, "DRAGGED_BYTES", 1000)
+    held = Plain(torch.arange(100_000.0)[:10])
+    assert values.snapshot(Pair(held, 1), (held,)).image.image is held.image
+
+
+@pytest.mark.parametrize(
+    "view",
     [
         lambda a: a[:, ::-1],
         lambda a: a.transpose(2, 0, 1),

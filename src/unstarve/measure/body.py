@@ -5,13 +5,18 @@ Used on the loop body while batches come from cache, and on data sets whose code
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
+import os
 import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from types import FrameType
+
+import torch
 
 from unstarve.measure.runtime import is_library, item_name
 from unstarve.recording import BodyLine
@@ -27,6 +32,7 @@ calls something that lets go by itself, and blame that."""
 WORTH_FRACTION = 0.05
 """Lines with a smaller share of the body are not reported."""
 
+_TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 
 Place = tuple[str, int]
 """File and line of the user's code."""
@@ -67,12 +73,12 @@ class BodySampler:
         self._thread.start()
 
     def _run(self) -> None:
-        clock = time.pthread_getcpuclockid(self._target)
-        wall, cpu = time.perf_counter_ns(), time.clock_gettime_ns(clock)
+        cpu_ns = _cpu_clock(self._target)
+        wall, cpu = time.perf_counter_ns(), cpu_ns()
         while self._is_on:
             time.sleep(self._interval_s)
             frame = sys._current_frames().get(self._target)
-            now, used = time.perf_counter_ns(), time.clock_gettime_ns(clock)
+            now, used = time.perf_counter_ns(), cpu_ns()
             if user_line(frame) is not None:
                 self._charge(_user_lines(frame), frame, now - wall, used - cpu)
             elif (stage := self._stage(frame)) is not None:
@@ -137,11 +143,18 @@ class BodySampler:
         )
 
 
+def _cpu_clock(thread: int) -> Callable[[], int]:
+    """What tells the CPU nanoseconds of a thread; those of the whole process where threads have no clocks."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.process_time_ns
+    return functools.partial(time.clock_gettime_ns, time.pthread_getcpuclockid(thread))
+
+
 def _user_lines(frame: FrameType | None) -> list[Place]:
-    """The user's lines on the stack, outermost first, each once."""
+    """The user's lines on the stack, outermost first, each once. What is beyond our own code started us."""
     way = []
-    while frame is not None:
-        if not is_library(frame.f_code.co_filename) and not is_package_file(frame.f_code.co_filename):
+    while frame is not None and not is_package_file(frame.f_code.co_filename):
+        if not is_library(frame.f_code.co_filename):
             way.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return list(dict.fromkeys(reversed(way)))
@@ -173,5 +186,4 @@ def user_line(frame: FrameType | None) -> Place | None:
 
 
 def _is_in_torch(frame: FrameType | None) -> bool:
-    filename = frame.f_code.co_filename if frame is not None else ""
-    return "/torch/" in filename.replace("\\", "/")
+    return frame is not None and frame.f_code.co_filename.startswith(_TORCH_FOLDER)

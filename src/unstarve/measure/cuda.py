@@ -13,6 +13,10 @@ import torch
 from unstarve.measure import values
 from unstarve.measure.body import user_line
 
+CURRENT_TIMES = 10
+"""A device that holds so many times as much memory as the current one is where the script computes: what lies on the
+current one is astray. One that holds less may have the later layers of a model, whose inputs go to the current one."""
+
 _SYNC_MESSAGE = "called a synchronizing CUDA operation"
 """What torch warns of in its synchronisation debug mode."""
 
@@ -134,9 +138,24 @@ def covered(spans: Sequence[tuple[float, float]]) -> float:
     return total
 
 
+def devices_in_use(kind: Any = torch.cuda) -> list[int]:
+    """Numbers of the devices that hold memory of this process, the one that batches go to first; none where it has not
+    touched any. A script may compute on another device than the current one.
+
+    Args:
+        kind: `torch.cuda`, or a module like it.
+    """
+    if not (kind.is_available() and kind.is_initialized()):
+        return []
+    held = {number: kind.memory_allocated(number) for number in range(kind.device_count())}
+    current = kind.current_device()
+    rank = {number: size * (CURRENT_TIMES if number == current else 1) for number, size in held.items() if size > 0}
+    return sorted(rank, key=lambda number: -rank[number])
+
+
 def is_in_use() -> bool:
     """Whether this process computes on a CUDA device, so that the above has something to see."""
-    return torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.memory_allocated() > 0
+    return bool(devices_in_use())
 
 
 def is_profiled() -> bool:

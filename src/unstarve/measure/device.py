@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,21 +52,27 @@ def current() -> Device | None:
         name, synchronize, lambda batch, paths: _moved(batch, name, paths),
         lambda tensor: tensor.to(name, non_blocking=True),
         copy_ahead=cuda.CopyStream(name).start if name.startswith("cuda") else None,
-        has_room=_has_room,
+        has_room=functools.partial(_has_room, name),
         pin=lambda batch: values.rewrap(batch, _pinned),
     )  # fmt: skip
 
 
 def _real_device() -> tuple[str, Callable[[], None]] | None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.memory_allocated() > 0:
-        return f"cuda:{torch.cuda.current_device()}", torch.cuda.synchronize
+    if numbers := cuda.devices_in_use():
+        return f"cuda:{numbers[0]}", lambda: _synchronize(torch.cuda)
     mps = getattr(torch, "mps", None)
     if mps is not None and torch.backends.mps.is_available() and mps.current_allocated_memory() > 0:
         return "mps", mps.synchronize
     xpu = getattr(torch, "xpu", None)
-    if xpu is not None and xpu.is_available() and hasattr(xpu, "memory_allocated") and xpu.memory_allocated() > 0:
-        return f"xpu:{xpu.current_device()}", xpu.synchronize
+    if xpu is not None and hasattr(xpu, "memory_allocated") and (numbers := cuda.devices_in_use(xpu)):
+        return f"xpu:{numbers[0]}", lambda: _synchronize(xpu)
     return None
+
+
+def _synchronize(kind: Any) -> None:
+    """Wait for every device that the script uses: a model may lie on several."""
+    for number in cuda.devices_in_use(kind):
+        kind.synchronize(number)
 
 
 def _pinned(leaf: Any) -> Any:
@@ -81,8 +88,6 @@ def _moved(batch: Any, name: str, paths: frozenset[str] | None) -> Any:
     )
 
 
-def _has_room(size: int) -> bool:
+def _has_room(name: str, size: int) -> bool:
     """Whether a batch of this size leaves the device half of the memory that is free: the script may need more later."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return True
-    return 2 * size < torch.cuda.mem_get_info()[0]
+    return not name.startswith("cuda") or 2 * size < torch.cuda.mem_get_info(name)[0]

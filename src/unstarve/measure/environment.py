@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +46,21 @@ def ranks_here() -> int:
 
 
 def cores_available() -> float:
-    """Cores that this process may use: the affinity mask, narrowed by a cgroup quota, shared by the ranks of this machine
-    unless each has cores of its own."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: its share of the affinity mask, narrowed by its share of a cgroup's quota."""
+    if not hasattr(os, "sched_getaffinity"):
+        return (os.cpu_count() or 1) / ranks_here()
+    cores = os.sched_getaffinity(0)
+    share = float(len(cores)) if _is_of_this_rank(cores) else len(cores) / ranks_here()
     quota = _cgroup_quota()
-    found = min(float(affinity), quota) if quota else float(affinity)
-    return found if affinity < (os.cpu_count() or 1) else found / ranks_here()
+    return share if quota is None else min(share, quota / ranks_here())
+
+
+def _is_of_this_rank(cores: set[int]) -> bool:
+    """Whether the rank has these cores for itself, and not together with the others that its launcher started."""
+    try:
+        return cores < os.sched_getaffinity(os.getppid())
+    except OSError:  # the launcher is out of sight
+        return len(cores) < (os.cpu_count() or 1)
 
 
 def machine_cores() -> list[int]:
@@ -64,37 +75,49 @@ def machine_cores() -> list[int]:
     return [core for span in ends for core in range(span[0], span[-1] + 1)]
 
 
-def _cgroup_quota() -> float | None:
-    """Cores granted by a cgroup's CPU quota (version 2, then 1); None without one."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        quota_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
-        period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
-        return quota_us / period_us if quota_us > 0 else None
-    except (OSError, ValueError):
-        return None
+_GROUPS, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+"""Where the kernel says in which cgroups a process is, and where these are."""
 
 
-def memory_limit_bytes(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+def _folders(controller: str, groups: Path, root: Path) -> Iterator[tuple[Path, bool]]:
+    """Folders of the cgroups around this process that may limit it, each with whether it is one of version 1.
+
+    A container sees its own group at the top, and may not see the way to it: the top always counts.
+    """
+    found = {(root, root, False), (root / controller, root / controller, True)}
+    with contextlib.suppress(OSError, ValueError):  # not Linux
+        for _, controllers, inner in (line.split(":", 2) for line in groups.read_text().splitlines()):
+            if not controllers or controller in controllers.split(","):
+                top = root / controller if controllers else root
+                found.add((top, top / inner.strip("/"), bool(controllers)))
+    for top, here, is_first in found:
+        for folder in (here, *here.parents):
+            if folder.is_relative_to(top):
+                yield folder, is_first
+
+
+def _cgroup_quota(groups: Path = _GROUPS, root: Path = _ROOT) -> float | None:
+    """Cores that the CPU quotas of the cgroups around this process grant; None without one."""
+    return min(filter(None, (_quota(folder) for folder, _ in _folders("cpu", groups, root))), default=None)
+
+
+def _quota(folder: Path) -> float | None:
+    """Cores granted by a group's CPU quota, in either version's files."""
+    with contextlib.suppress(OSError, ValueError):  # no such file, or `max`
+        quota, period = (folder / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    quota_us, period_us = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    return quota_us / period_us if quota_us is not None and quota_us > 0 and period_us else None
+
+
+def memory_limit_bytes(groups: Path = _GROUPS, root: Path = _ROOT) -> int | None:
     """Memory, page cache included, that the cgroups around this process (version 2 or 1) grant; None without a limit."""
-    found = []
-    try:
-        lines = [line.split(":", 2) for line in groups.read_text().splitlines()]
-    except OSError:  # not Linux
-        return None
-    for _, controllers, inner in lines:
-        if controllers in ("", "memory"):
-            top = root / controllers
-            here = top / inner.strip("/")  # a container sees its own group at the top, and may not see the way to it
-            folders = [folder for folder in (here, *here.parents) if folder.is_relative_to(top)]
-            found += [
-                _number(folder / ("memory.limit_in_bytes" if controllers else "memory.max")) for folder in folders
-            ]
+    found = [_limit(folder, is_first) for folder, is_first in _folders("memory", groups, root)]
     return min((limit for limit in found if limit is not None), default=None)
+
+
+def _limit(folder: Path, is_first: bool) -> int | None:
+    return _number(folder / ("memory.limit_in_bytes" if is_first else "memory.max"))
 
 
 def _number(file: Path) -> int | None:
@@ -112,15 +135,21 @@ def memory_bytes() -> int:
     return (free if left is None else min(free, left)) // ranks_here()
 
 
-def _cgroup_memory(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Memory that a cgroup (version 2) has left, files that it caches included; None without a limit."""
+def _cgroup_memory(groups: Path = _GROUPS, root: Path = _ROOT) -> int | None:
+    """Memory that the cgroups around this process have left, files that they cache included; None without a limit."""
+    found = [_left(folder, is_first) for folder, is_first in _folders("memory", groups, root)]
+    return min((left for left in found if left is not None), default=None)
+
+
+def _left(folder: Path, is_first: bool) -> int | None:
+    limit = _limit(folder, is_first)
+    used = _number(folder / ("memory.usage_in_bytes" if is_first else "memory.current"))
+    if limit is None or used is None:
+        return None
+    prefix = "total_" if is_first else ""
     try:
-        limit = (root / "memory.max").read_text().strip()
-        if limit == "max":
-            return None
-        used = int((root / "memory.current").read_text())
-        facts = dict(line.split() for line in (root / "memory.stat").read_text().splitlines())
-        return max(0, int(limit) - used + int(facts["inactive_file"]) + int(facts["active_file"]))
+        facts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return max(0, limit - used + int(facts[f"{prefix}inactive_file"]) + int(facts[f"{prefix}active_file"]))
     except (OSError, ValueError, KeyError):
         return None
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unstarve.errors import UsageError
 from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.experiment import Give, Program, Step
 from unstarve.measure.worker import Telemetry
@@ -127,12 +128,18 @@ class Ranks:
 
 
 def of_this_process(leader: int) -> Ranks | None:
-    """The ranks that this process trains with; None where it trains alone, or they cannot talk."""
+    """The ranks that this process trains with; None where it trains alone, or they cannot talk.
+
+    Raises:
+        UsageError: the leader is not one of them.
+    """
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
     count = distributed.get_world_size()
-    if count < 2 or not 0 <= leader < count:
+    if not 0 <= leader < count:
+        raise UsageError(f"--rank {leader}: there are {count} ranks, of which the last is {count - 1}.")
+    if count < 2:
         return None
     try:
         store = distributed.PrefixStore("unstarve", distributed.distributed_c10d._get_default_store())
@@ -158,6 +165,10 @@ def lead(program: Program, bench: LeadingBench, ranks: Ranks, number: Callable[[
             ranks.tell(number(), Turn(bench.deeds(), END))
             bench.other_ranks(ranks.gather())
             return
+        except BaseException:  # the program is over, and the others are not to wait for what comes next
+            with contextlib.suppress(Exception):  # what is raised matters more than a store that has gone
+                ranks.tell(number(), Turn(bench.deeds(), END))
+            raise
         ranks.tell(number(), Turn(bench.deeds(), give.source, bool(give.generation)))
         step = yield give
 
@@ -213,7 +224,10 @@ class _Follower:
         while self._order["mode"] == "watch" and len(self._reported) < self._bench.workers:
             if time.monotonic() > until:
                 break
-            self._note_findings(self._bench.pull())
+            telemetry = self._bench.pull()
+            if telemetry is None:  # nothing can be taken beside this loop
+                break
+            self._note_findings(telemetry)
 
     def _note_findings(self, telemetry: Telemetry | None) -> None:
         if telemetry is not None and telemetry.findings is not None:

@@ -77,7 +77,8 @@ def is_library(filename: str) -> bool:
     """Whether the file belongs to the standard library or an installed package, and not to the user."""
     if os.sep + os.path.join("unstarve", "demo") + os.sep in filename:
         return False
-    return filename.startswith(("<frozen", *_LIBRARY_PATHS)) or "site-packages" in filename
+    is_installed = "site-packages" in filename or "dist-packages" in filename
+    return is_installed or filename.startswith(("<frozen", *_LIBRARY_PATHS))
 
 
 PAGE_BYTES = 4096

@@ -106,7 +106,17 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return known
     _refuse_live(value)
     _share_atoms(value, memo)
+    _copy_dragging(value, memo)
     return copy.deepcopy(value, memo)
+
+
+def _copy_dragging(value: Any, memo: dict[int, Any]) -> None:
+    """Let `copy.deepcopy` leave the storage behind a view inside an object where a copy of the view alone would."""
+    parts = [part for part in _parts(value, set(memo)) if isinstance(part, torch.Tensor) and id(part) not in memo]
+    memo.setdefault(id(memo), []).extend(
+        parts
+    )  # as `copy` does: what a property made must not go, and leave its number
+    memo.update((id(part), _copy_part(part)) for part in parts if _is_dragging(part))
 
 
 def _copy_known(value: Any, memo: dict[int, Any]) -> Any:
@@ -142,17 +152,25 @@ def _copy_builtin_method(value: Any, memo: dict[int, Any]) -> Any:
 def _copy_tensor(value: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     if value.requires_grad and not value.is_leaf:
         raise Uncopyable("a tensor that is part of a gradient graph cannot be copied")
-    if type(value) is torch.Tensor and value.layout == torch.strided and not value.requires_grad:
-        held = value.untyped_storage().nbytes()
-        if held > max(DRAGGED_BYTES, DRAGGED_TIMES * value.numel() * value.element_size()):
-            return _copy_part(value)
-    return copy.deepcopy(value, memo)
+    return _copy_part(value) if _is_dragging(value) else copy.deepcopy(value, memo)
+
+
+def _is_dragging(value: torch.Tensor) -> bool:
+    """Whether the storage behind a view is the whole data set."""
+    if type(value) is not torch.Tensor or value.layout != torch.strided or value.requires_grad:
+        return False
+    return _is_far_larger(value.untyped_storage().nbytes(), value.numel() * value.element_size())
+
+
+def _is_far_larger(held: int, size: int) -> bool:
+    return held > max(DRAGGED_BYTES, DRAGGED_TIMES * size)
 
 
 def _copy_part(value: torch.Tensor) -> torch.Tensor:
-    """A copy of the part of its storage that a view spans, with the same strides."""
+    """A copy of the part of its storage that a view spans, with the same strides; of the view alone where it lies scattered
+    over all of it, as a column does."""
     span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-    if value.numel() == 0:
+    if value.numel() == 0 or _is_far_larger(span * value.element_size(), value.numel() * value.element_size()):
         return value.clone()
     part = value.as_strided((span,), (1,), value.storage_offset()).clone()
     return part.as_strided(value.shape, value.stride())
@@ -204,11 +222,14 @@ def _copy_whole(value: Any) -> Any:
 
 
 def _copy_span(value: Any, numpy: Any) -> Any:
-    """A copy of the stretch of memory that a view spans, seen through the same strides."""
+    """A copy of the stretch of memory that a view spans, seen through the same strides; of the view alone where it lies
+    scattered over far more, such as a column of the whole data set."""
     start = value.__array_interface__["data"][0]
     reach = [(size - 1) * stride for size, stride in zip(value.shape, value.strides, strict=True)]
     low = start + sum(step for step in reach if step < 0)
     high = start + sum(step for step in reach if step > 0) + value.itemsize
+    if _is_far_larger(high - low, value.nbytes):
+        return value.copy(order="K")
     memory = numpy.frombuffer((ctypes.c_char * (high - low)).from_address(low), numpy.uint8).copy()
     return numpy.ndarray(value.shape, value.dtype, memory, start - low, value.strides)
 

@@ -1,0 +1,131 @@
+"""How a run ends once the loop has been measured: exit codes, and what is written whatever else goes wrong."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from test_judge import DECODE, make_recording
+
+from unstarve import cli
+
+RECORDING = make_recording({"none": 80, "host": 20, "knockout:decode": 25}, stages=(DECODE,))
+FAILED = cli._Ending(failed=True, exit_code=7)
+
+
+def make_engine(*, is_following: bool = False) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        recording=lambda: RECORDING, is_finished=True, is_following=is_following, loaders=(), most_batches=1,
+        was_in_thread=False, target=None,
+    )  # fmt: skip
+
+
+def make_output(**facts: object) -> cli.Output:
+    return cli.Output(**{"json": None, "html": None, "save": None, "fail_above": None, "quiet": True, **facts})
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "ending", "code"),
+    [(True, FAILED, 3), (True, cli._Ending(), 0), (False, FAILED, 0)],
+    ids=["went on and failed", "went on", "was stopped"],
+)
+def test_a_script_that_was_to_go_on_must_end_well(
+    capsys: pytest.CaptureFixture[str], goes_on: bool, ending: cli._Ending, code: int
+) -> None:
+    """The report comes all the same. What fails while a script is stopped is due to us."""
+    with pytest.raises(SystemExit) as leaving:
+        cli._conclude(make_engine(), ending, make_output(), goes_on=goes_on)
+    said = capsys.readouterr()
+    assert leaving.value.code == code
+    assert "INPUT-BOUND" in said.out
+    assert ("the script failed with exit code 7" in said.err) == (code == 3)
+
+
+@pytest.mark.parametrize("json", ["r.json", "-"])
+def test_a_report_that_cannot_be_printed_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, json: str) -> None:
+    """A reader that has gone, as of a pipe into `head`, must not cost a diagnosis that took minutes."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.click, "echo", refuse)
+    with pytest.raises(BrokenPipeError):
+        cli._conclude(make_engine(), cli._Ending(), make_output(save="r.rec", html="r.html", json=json))
+    assert {path.name for path in tmp_path.iterdir()} == {"r.rec", "r.html", json} - {"-"}
+
+
+def test_a_report_that_cannot_be_written_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A folder that has gone meanwhile, or a full disk, is told after the report."""
+    with pytest.raises(cli.UsageError, match="cannot be written"):
+        cli._conclude(make_engine(), cli._Ending(), make_output(save=str(tmp_path / "none" / "r.rec")))
+    assert "INPUT-BOUND" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("is_following", "ending", "variables", "code"),
+    [
+        (True, FAILED, {}, 3),
+        (False, FAILED, {"RANK": "1", "WORLD_SIZE": "2"}, 3),
+        (True, cli._Ending(), {}, 0),
+        (True, cli._Ending(interrupted=True), {}, 130),
+        (False, FAILED, {"RANK": "0", "WORLD_SIZE": "2"}, None),
+        (False, cli._Ending(), {"RANK": "1", "WORLD_SIZE": "2"}, None),
+    ],
+    ids=["failed", "failed before it followed", "ended", "interrupted", "leads", "trains alone"],
+)
+def test_only_the_rank_that_is_diagnosed_writes_files(
+    monkeypatch: pytest.MonkeyPatch,
+    is_following: bool,
+    ending: cli._Ending,
+    variables: dict[str, str],
+    code: int | None,
+) -> None:
+    """The others have the same options, and would replace its report by one of nothing."""
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    engine = make_engine(is_following=is_following)
+    if code is None:
+        cli._leave_if_following(engine, ending, 0)
+        return
+    with pytest.raises(SystemExit) as leaving:
+        cli._leave_if_following(engine, ending, 0)
+    assert leaving.value.code == code
+
+
+@pytest.mark.parametrize("command", ["run", "tune"])
+@pytest.mark.parametrize(("rank", "count", "is_refused"), [(2, "2", True), (1, "2", False), (1, "1", True)])
+def test_a_rank_that_there_is_not_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    rank: int,
+    count: str,
+    is_refused: bool,
+) -> None:
+    """It is refused before anything runs, with what there is; here there is no script either."""
+    monkeypatch.setenv("WORLD_SIZE", count)
+    monkeypatch.setattr(sys, "argv", ["unstarve", command, "--rank", str(rank), "none.py"])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == cli.USAGE
+    assert (f"the last is {int(count) - 1}" in capsys.readouterr().err) == is_refused
+
+
+def test_wrong_usage_that_shows_only_in_the_loop_is_no_failure_of_the_script() -> None:
+    """Such as a rank that there is not, where no launcher says how many there are."""
+    engine = types.SimpleNamespace(serving="loader", blocks=())
+
+    class Hook:
+        def __enter__(self) -> None:
+            raise cli.UsageError("--rank 5: there are 2 ranks")
+
+        def __exit__(self, *_: object) -> None: ...
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(cli.UsageError):
+        patch.setattr("unstarve.measure.hook.installed", lambda engine: Hook())
+        cli._execute(None, engine, None)
