@@ -644,6 +644,30 @@ def test_a_loader_that_is_drawn_from_beside_the_loop_takes_what_it_is_waited_for
     assert report.time.other_loaders < 0.02
 
 
+def test_workers_that_outlive_an_epoch_start_once() -> None:
+    """Where they are kept, their start says nothing of later epochs, and does not hide what every step waits for."""
+    start = make_start(construct_ms=200, first_ms=6000, batches=150)
+    periods = {"none": 50.0, "host": 40.0, "knockout:decode": 40.5}
+    stages = (make_stage("decode", 10, kind="decode"),)
+    for is_kept, bound in ((False, "start"), (True, "input")):
+        loader = dataclasses.replace(LOADER, length=200, persistent_workers=is_kept)
+        report = judge(make_recording(periods, body_ms=40, stages=stages, loader=loader, starts=(start,)))
+        assert report.verdict.bound == bound
+        assert (report.time.start == 0) == is_kept
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_sampler_begins_anew_however_long_workers_live(count: int) -> None:
+    """What it takes before its first index is lost in every epoch, also where the next one is begun ahead of time."""
+    first = dataclasses.replace(make_start(construct_ms=6000), sampler_ns=4000 * MS)
+    later = dataclasses.replace(make_start(construct_ms=0, first_ms=1), sampler_ns=4000 * MS)
+    loader = dataclasses.replace(LOADER, length=100, persistent_workers=True, sampler="Balanced")
+    report = judge(make_recording(FED, starts=(first, later)[:count], loader=loader))
+    assert report.verdict.bound == "start"
+    assert report.time.start == pytest.approx(4 / (4 + 2), rel=0.03)
+    assert [(culprit.kind, culprit.name) for culprit in report.verdict.culprits] == [("sampler", "Balanced")]
+
+
 def test_an_epoch_without_an_end_says_nothing_of_starts() -> None:
     """A long first wait of a stream that has no length may come once in days."""
     stream = dataclasses.replace(LOADER, length=None, kind="iterable")

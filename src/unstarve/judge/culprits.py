@@ -21,7 +21,7 @@ from unstarve.judge.evidence import (
 )
 from unstarve.judge.memory import collected, collecting_share, copied_pages
 from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
-from unstarve.judge.walltime import dropping_start, waiting_loader
+from unstarve.judge.walltime import dropping_start, recurring_starts, waiting_loader
 from unstarve.recording import BodyLine, Stage
 from unstarve.report import Culprit, Estimate, WallTime
 
@@ -535,6 +535,8 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     spread = 1 + (value - 1) * 0.25
     loader = evidence.loader
     starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]
+    if loader.persistent_workers:
+        starts = recurring_starts(evidence)
     count = max(1, len(starts))
     construct = sum(item.construct_ns for item in starts) / 1e9 / count
     first = sum(item.first_wait_ns for item in starts) / 1e9 / count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence
@@ -22,15 +23,13 @@ LONG_DROP_NS = 1_000_000_000
 def wall_time(evidence: Evidence) -> WallTime:
     """Account of the wall time of one epoch as the script would run it without us.
 
-    Steady time is the epoch's steps at the baseline rate; starts are those of natural iterators, the recurring ones
-    where there are any; other loaders count once an epoch. Of an epoch that has no length, and of which no end was seen,
+    Steady time is the epoch's steps at the baseline rate; starts are those of natural iterators, as far as they come
+    again with every epoch; other loaders count once an epoch. Of an epoch that has no length, and of which no end was seen,
     nothing is claimed: then all is steady.
     """
     recording, loader = evidence.recording, evidence.loader
     period = 1 / evidence.rates["none"].value
-    natural = [start for start in recording.starts if start.loader == loader.number and start.natural]
-    recurring = natural[1:] or natural
-    start = estimate.mean([start_cost_s(item, period) for item in recurring])
+    start = estimate.mean([start_cost_s(item, period) for item in recurring_starts(evidence)])
     ours = [item for item in recording.starts if item.loader == loader.number]
     length = epoch_batches(evidence)
     inside = [span_s(item) for item in _others(evidence) if _is_inside(item, ours)]
@@ -43,6 +42,19 @@ def wall_time(evidence: Evidence) -> WallTime:
     other = sum(between) / _epochs(evidence) + inside_step * length
     total = steady + start + other
     return WallTime(steady=steady / total, start=start / total, other_loaders=other / total)
+
+
+def recurring_starts(evidence: Evidence) -> list[Start]:
+    """Natural starts of the loader that was diagnosed which stand for that of every epoch: without the first where there
+    is another. Of a lone first start of workers that outlive the epoch only the sampler's part is known to come again."""
+    loader = evidence.loader
+    natural = [start for start in evidence.recording.starts if start.loader == loader.number and start.natural]
+    if natural[1:] or not loader.persistent_workers:
+        return natural[1:] or natural
+    return [
+        replace(item, construct_ns=0, first_wait_ns=0, dropped_ns=item.dropped_ns - item.construct_ns - item.first_wait_ns)
+        for item in natural
+    ]
 
 
 def epoch_batches(evidence: Evidence) -> float:
@@ -97,7 +109,7 @@ def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] |
 
 def start_cost_s(start: Start, period_s: float) -> float:
     """What an iterator cost before the first batch that the loop used, beyond the wait that every step has."""
-    return max(0.0, max(start.construct_ns + start.first_wait_ns, start.dropped_ns) / 1e9 - period_s)
+    return max(0.0, max(start.construct_ns + start.first_wait_ns, start.sampler_ns, start.dropped_ns) / 1e9 - period_s)
 
 
 def dropping_start(evidence: Evidence) -> Start | None:
