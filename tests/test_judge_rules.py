@@ -11,7 +11,7 @@ from test_judge import MS, make_blocks, make_recording, make_stage, make_start
 from test_payload import IMAGE, LABELS
 
 from unstarve import estimate
-from unstarve.judge import judge
+from unstarve.judge import account, judge
 from unstarve.judge.evidence import Evidence, gain_by_share
 from unstarve.payload import Change
 from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings, Start
@@ -642,6 +642,72 @@ def test_a_loader_that_is_drawn_from_beside_the_loop_takes_what_it_is_waited_for
     )
     report = judge(make_recording(FED, starts=(first, beside), loaders=(LOADER, VALID)))
     assert report.time.other_loaders < 0.02
+
+
+def many_epochs(count: int, batches: int) -> tuple[Start, ...]:
+    """Epochs of 20 ms a step, each followed by a validation of 3 s that is mostly spent on waiting."""
+    starts, now = [], 0
+    for _ in range(count):
+        ours = dataclasses.replace(make_start(batches=batches), created_ns=now, ended_ns=now + batches * 20 * MS)
+        valid = after(ours, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=2_900 * MS), 3_000 * MS)
+        starts += [ours, valid]
+        now = valid.ended_ns
+    return (*starts, dataclasses.replace(make_start(batches=10), created_ns=now, ended_ns=now + 200 * MS))
+
+
+@pytest.mark.parametrize("length", [None, 10_000, 1200, 1000])
+def test_a_validation_counts_once_for_each_epoch_that_was_seen(length: int | None) -> None:
+    """Also where the loader tells no length, or where the loop leaves its epochs early."""
+    loader = dataclasses.replace(LOADER, length=length)
+    report = judge(make_recording(FED, starts=many_epochs(6, 1000), loader=loader, loaders=(loader, VALID)))
+    assert report.time.other_loaders == pytest.approx(3 / (3 + (length or 1000) % 9000 * 0.0201), rel=0.05)
+
+
+def test_a_look_at_a_batch_is_no_epoch() -> None:
+    """What is drawn from the training loader before the loop begins leaves the share of validations as it is."""
+    look = dataclasses.replace(make_start(batches=1), ended_ns=1)
+    shares = [
+        judge(make_recording(FED, starts=(*looks, *many_epochs(1, 1000)), loaders=(LOADER, VALID))).time.other_loaders
+        for looks in ((), (look, look))
+    ]
+    assert shares[0] == pytest.approx(shares[1])
+
+
+def test_an_evaluation_before_training_is_no_part_of_an_epoch() -> None:
+    """It happens once in a run, however long it takes."""
+    valid = dataclasses.replace(make_start(loader=1, batches=500), ended_ns=60_000 * MS, wait_ns=60_000 * MS)
+    first = dataclasses.replace(make_start(batches=300), created_ns=60_000 * MS, ended_ns=66_000 * MS)
+    report = judge(make_recording(FED, starts=(valid, first), loaders=(LOADER, VALID)))
+    assert report.time.other_loaders == 0
+    assert report.verdict.bound == "step"
+
+
+def zipped(wait_ms: float) -> Start:
+    """The second loader of a `zip` of 1000 steps, which is waited for so long in each of them."""
+    return dataclasses.replace(
+        make_start(loader=1, batches=1000, construct_ms=0, first_ms=0),
+        created_ns=1, ended_ns=19_000 * MS, wait_ns=int(1000 * wait_ms * MS), beside=1000,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [1000, None])
+def test_waiting_for_a_loader_beside_the_loop_is_a_part_of_the_step(length: int | None) -> None:
+    """Half of the body is half of the time: it is not added to the body once more."""
+    loader = dataclasses.replace(LOADER, length=length)
+    starts = (dataclasses.replace(make_start(batches=1000), ended_ns=20_000 * MS), zipped(10.0))
+    report = judge(make_recording(FED, starts=starts, loader=loader, loaders=(loader, VALID)))
+    assert report.time.other_loaders == pytest.approx(0.5, rel=0.02)
+    assert blamed(report, "workers").gain.value == pytest.approx(2.0, rel=0.05)
+
+
+def test_parts_of_a_watched_run_add_up_to_the_whole() -> None:
+    """Validations in the middle of an epoch, and loaders beside the loop, lie within the loop's own time."""
+    ours = dataclasses.replace(make_start(batches=1000), ended_ns=20_000 * MS)
+    inside = dataclasses.replace(make_start(loader=1, batches=50), created_ns=5_000 * MS, ended_ns=10_000 * MS)
+    for other, share in ((inside, 0.25), (zipped(10.0), 0.5)):
+        time = account(make_recording({}, blocks=(), rungs=(), starts=(ours, other))).time
+        assert time.other_loaders == pytest.approx(share)
+        assert time.steady + time.start + time.other_loaders == pytest.approx(1)
 
 
 def test_workers_that_outlive_an_epoch_start_once() -> None:
