@@ -469,6 +469,21 @@ def test_a_rung_with_settings_is_no_rung_of_the_ladder() -> None:
     assert ranks.index("none") < ranks.index("trial:6 workers")
 
 
+@pytest.mark.parametrize(
+    ("fetch_ms", "gain"), [(120, None), (90, 60 / 45), (5, 60 / 35)], ids=["hidden", "half", "bare"]
+)
+def test_a_sampler_that_works_beside_the_workers_gains_what_they_leave(fetch_ms: int, gain: float | None) -> None:
+    """What it takes of the loop's own process is lost only as far as the workers would be ready sooner."""
+    recording = make_recording({"none": 60.0, "host": 30.0, "control:sampler": 55.0}, body_ms=30)
+    blocks = tuple(
+        dataclasses.replace(b, fetches_ns=(fetch_ms * MS,) * 8, fetches_cpu_ns=(MS,) * 8) if b.rung == "none" else b
+        for b in recording.blocks
+    )
+    report = judge(dataclasses.replace(recording, blocks=blocks))
+    assert [round(c.gain.value, 1) for c in report.verdict.culprits] == ([] if gain is None else [round(gain, 1)])
+    assert kinds(report) == [] if gain is None else ["sampler"]
+
+
 # --- Other loaders, lines that lead, needs ----------------------------------------------------------------------------
 
 VALID = Loader(number=1, name="DataLoader(Valid)", length=50, batch_size=8, num_workers=0, source="train.py:95")

@@ -276,7 +276,9 @@ def _sampler(evidence: Evidence) -> list[Culprit]:
     period = 1 / evidence.rates["none"].value
     if alone < evidence.threshold * period or (evidence.loader.sampler is None and alone < 0.002):
         return []
-    value = min(headroom_of(evidence).value, period / max(period - alone, 0.05 * period))
+    # the sampler works beside the workers, so without it the loop is as fast as they and the step allow
+    without = replace(evidence.law, busy_step_s=0.0).rate(evidence.loader.num_workers)
+    value = min(headroom_of(evidence).value, period / max(period - alone, 0.05 * period), without * period)
     return [
         Culprit(
             stage="sampler",
