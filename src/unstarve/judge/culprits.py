@@ -14,6 +14,7 @@ from unstarve.judge.evidence import (
     find_stage,
     gain_by_share,
     headroom_of,
+    is_quick_beside_workers,
     mean_ms,
     reach_of,
     share_of,
@@ -516,7 +517,7 @@ def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
         or gain.low < 1 + evidence.threshold
         or evidence.wait_fraction("none") > 0.3 * (1 - 1 / gain.value)
         or evidence.loader.num_workers == 0
-        or (busy is not None and busy.high < 1 + evidence.threshold)
+        or (busy.high < 1 + evidence.threshold if busy is not None else is_quick_beside_workers(evidence))
     ):
         return []
     return [
