@@ -623,7 +623,10 @@ def test_a_loop_that_its_cache_feeds_no_faster_is_judged_all_the_same() -> None:
     first = make_start(batches=1000)
     valid = after(first, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=int(0.9 * span)), span)
     blocks = make_blocks({"none": 20.0, "host": 20.4}, body_ms=20, workers=(0,) * 8)
-    recording = make_recording({"none": 20.0, "host": 20.4}, starts=(first, valid), loaders=(LOADER, VALID))
+    stream = dataclasses.replace(LOADER, kind="iterable")
+    recording = make_recording(
+        {"none": 20.0, "host": 20.4}, starts=(first, valid), loader=stream, loaders=(stream, VALID)
+    )
     report = judge(dataclasses.replace(recording, blocks=blocks))
     assert report.verdict.bound == "input"
     assert [culprit.kind for culprit in report.verdict.culprits] == ["workers"]

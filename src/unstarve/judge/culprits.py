@@ -442,11 +442,11 @@ def _tried(evidence: Evidence, time: WallTime) -> list[Culprit]:
 
 
 def _uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """Batches come from fewer workers than there are: shards are uneven or missing."""
+    """Batches of a stream come from fewer workers than there are: shards are uneven or missing."""
     workers = evidence.loader.num_workers
     made = [worker for block in evidence.of("none") for worker in block.workers]
-    if workers < 2 or len(made) < 4 * workers:
-        return []
+    if evidence.loader.kind != "iterable" or workers < 2 or len(made) < 4 * workers:
+        return []  # indices of a map-style data set go to whichever worker is free
     most = max(made.count(worker) for worker in set(made)) / len(made)
     if most < 1.6 / workers and len(set(made)) == workers:
         return []
