@@ -358,6 +358,29 @@ def test_what_the_device_tells_goes_before_what_the_thread_seems_to_do() -> None
     assert idle(0.95, dataclasses.replace(FORWARD, cpu_fraction=0.9)).verdict.culprits == ()
 
 
+@pytest.mark.parametrize(
+    ("cpu", "delay", "resource"), [(50, 0, "cpu"), (2, 0, "wait"), (20, 30, "cpu")], ids=["works", "asks", "crowded"]
+)
+def test_a_collate_function_that_waits_is_told_so(cpu: int, delay: int, resource: str) -> None:
+    """Asking a data base for 50 ms is no computing; waiting for a core is no waiting for something else."""
+    stage = make_stage("collate", 10, kind="collate")
+    recording = make_recording({**STARVED, "knockout:collate": 30.0}, stages=(stage,))
+    figures = {"none": (60, 10 + cpu, delay), "knockout:collate": (10, 10, 0)}
+    blocks = tuple(
+        dataclasses.replace(
+            block, **{
+                name: (ms * MS,) * 8
+                for name, ms in zip(("fetches_ns", "fetches_cpu_ns", "delays_ns"), figures[block.rung], strict=True)
+            },
+        )
+        if block.rung in figures
+        else block
+        for block in recording.blocks
+    )  # fmt: skip
+    culprit = blamed(judge(dataclasses.replace(recording, blocks=blocks)), "collate")
+    assert culprit.resource == resource
+
+
 # --- Shares and doubts ------------------------------------------------------------------------------------------------
 
 

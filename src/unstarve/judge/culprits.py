@@ -151,9 +151,17 @@ def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
 def _saved(evidence: Evidence, stage: Stage) -> str | None:
     """What the workers were spared by the knock-out of a stage that costs much in a few samples only, and so little in
     those that were watched; None where watching tells."""
-    without = f"knockout:{stage.id}"
-    whole, saved = evidence.fetch_s("none"), evidence.fetch_s("none") - evidence.fetch_s(without)
-    if saved < 0.3 * whole or share_of(evidence, stage) * whole > saved / 3:
+    saved = evidence.fetch_s("none") - evidence.fetch_s(f"knockout:{stage.id}")
+    if share_of(evidence, stage) * evidence.fetch_s("none") > saved / 3:
+        return None
+    return _spared(evidence, stage.id, least=0.3)
+
+
+def _spared(evidence: Evidence, stage: str, least: float) -> str | None:
+    """What the workers were spared by the knock-out of a stage; None where that is less than the part `least`."""
+    without = f"knockout:{stage}"
+    saved = evidence.fetch_s("none") - evidence.fetch_s(without)
+    if saved <= 0 or saved < least * evidence.fetch_s("none"):
         return None
     saved_cpu = evidence.fetch_cpu_s("none") - evidence.fetch_cpu_s(without)
     saved_delay = max(0.0, evidence.delay_s("none") - evidence.delay_s(without))
@@ -259,11 +267,13 @@ def _other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
 def _fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """Collation and transport."""
     found = []
-    for name, resource in (("collate", "cpu"), ("ipc", "serialisation")):
+    for name in ("collate", "ipc"):
         stage = find_stage(evidence.recording.stages, name)
         gain = evidence.contrast(f"knockout:{name}", "none")
         if stage is not None and gain is not None:
             culprit = _stage_culprit(evidence, replace(stage, kind=name), _capped(evidence, gain))
+            # few batches are watched while they are collated: all those that were not tell more
+            resource = "serialisation" if name == "ipc" else _spared(evidence, name, least=0.1) or "cpu"
             sentence = f"With {name} free the loop runs {gain.value:.2f} times as fast."
             found.append(replace(culprit, resource=resource, evidence=sentence))
     return found + _sampler(evidence)
