@@ -640,6 +640,23 @@ def test_a_setting_that_was_tried_and_helped_goes_before_a_stage_that_gains_more
     assert [culprit.kind for culprit in report.verdict.culprits[:2]] == ["cpu", "transform"]
 
 
+@pytest.mark.parametrize(("setting", "period", "first"), [
+    ("trial:worker-threads", 70.0, "transform"), ("trial:worker-threads", 60.0, "cpu"),
+    (Settings(num_workers=2, in_order=False), 71.0, "transform"), (Settings(num_workers=2, in_order=False), 45.0, "scheduling"),
+])  # fmt: skip
+def test_a_setting_goes_before_a_stage_of_about_the_same_gain_only(
+    setting: str | Settings, period: float, first: str
+) -> None:
+    """A stage that gains x2.4 is not hidden by a setting that gains x1.12."""
+    stage = make_stage("blur", 10, kind="transform")
+    periods = {**STARVED, "knockout:blur": 80 / 2.4 if first == "transform" else 38.0}
+    if isinstance(setting, str):
+        recording = make_recording({**periods, setting: period}, stages=(stage,))
+    else:
+        recording = tried(2, {setting: period}, periods, stages=(stage,))
+    assert judge(recording).verdict.culprits[0].kind == first
+
+
 def test_a_loop_that_its_cache_feeds_no_faster_is_judged_all_the_same() -> None:
     """Noise can put the ceiling below the baseline: what is computed from the headroom is then no gain, and no error."""
     span = 10_000 * MS

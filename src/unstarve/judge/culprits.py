@@ -38,6 +38,12 @@ SHARE_WEIGHT = 0.15
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
 
+COMPARABLE = 1 / 3
+"""A setting goes before a stage only if it gains this part of what the stage gains, on a log scale."""
+
+SETTINGS = ("cpu", "scheduling", "workers", "memory")
+"""Kinds of culprits that are no stages."""
+
 SYMPTOM = 1.1
 """Beside a setting to blame a stage is named only if it gains more than this many times as much."""
 
@@ -76,7 +82,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     )
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and _is_shown(culprit)]
-    ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(evidence, culprit))
+    ranked = sorted(worth, key=lambda culprit: -_weight(evidence, culprit, worth))
     if not ranked:
         ranked = _uncertain(evidence, found) or _by_accounting(evidence)
     notable = [culprit for culprit in ranked if _is_notable(culprit, ranked[0])]
@@ -85,7 +91,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
 
 def _is_symptom(culprit: Culprit, first: Culprit) -> bool:
     """Whether the stage gains no more than the setting that makes workers fight or idle: any work spared helps then."""
-    is_setting = first.kind in ("cpu", "scheduling") and culprit.kind not in ("cpu", "scheduling", "workers", "memory")
+    is_setting = first.kind in ("cpu", "scheduling") and culprit.kind not in SETTINGS
     return is_setting and culprit.gain.value <= SYMPTOM * first.gain.value
 
 
@@ -103,7 +109,7 @@ def _uncertain(evidence: Evidence, found: Sequence[Culprit]) -> list[Culprit]:
     """What gained most, where too few rounds were measured to be sure of anything."""
     least = 0.25 * math.log(max(1.0, headroom_of(evidence).value))
     tried = [culprit for culprit in found if culprit.gain.value >= WORTH and math.log(culprit.gain.value) >= least]
-    weights = [culprit.gain.value * _precedence(evidence, culprit, is_certain=False) for culprit in tried]
+    weights = [_weight(evidence, culprit, tried, is_certain=False) for culprit in tried]
     return [tried[weights.index(max(weights))]] if tried else []
 
 
@@ -112,6 +118,14 @@ def _is_notable(culprit: Culprit, first: Culprit) -> bool:
     of it for what every loader has, and nobody can do without."""
     least = 0.5 if culprit.kind in ("collate", "ipc") else 0.25
     return math.log(culprit.gain.value) >= least * math.log(first.gain.value)
+
+
+def _weight(evidence: Evidence, culprit: Culprit, beside: Sequence[Culprit], *, is_certain: bool = True) -> float:
+    """What the culprit is ranked by: its gain, and more for a setting unless one of the stages gains far more."""
+    stages = [math.log(other.gain.value) for other in beside if other.kind not in SETTINGS]
+    if culprit.kind in SETTINGS and math.log(culprit.gain.value) < COMPARABLE * max(stages, default=0.0):
+        return culprit.gain.value
+    return culprit.gain.value * _precedence(evidence, culprit, is_certain=is_certain)
 
 
 def _precedence(evidence: Evidence, culprit: Culprit, *, is_certain: bool = True) -> float:
