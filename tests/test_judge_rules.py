@@ -421,6 +421,26 @@ def test_where_no_removal_is_beyond_doubt_the_likeliest_is_named() -> None:
     assert report.verdict.culprits[0].gain.low <= 1 < report.verdict.culprits[0].gain.value
 
 
+@pytest.mark.parametrize("periods", [{}, {"knockout:step0": 76.0}], ids=["none tried", "one tried"])
+def test_a_data_set_of_many_small_steps_is_blamed_as_a_whole(periods: dict[str, float]) -> None:
+    """Forty statements with a fortieth of the time each: none of them is named, and the gain is that of all."""
+    stages = tuple(make_stage(f"step{number}", 1, source=f"train.py:{40 + number}") for number in range(40))
+    report = judge(make_recording({**STARVED, **periods}, stages=stages))
+    culprit = report.verdict.culprits[0]
+    assert (culprit.name, culprit.kind, culprit.source, culprit.text) == ("Toy", "code", "train.py:40", None)
+    assert culprit.gain.value == pytest.approx(80 / 22, rel=0.02)
+    assert not culprit.gain.is_computed
+    assert "of the 40 statements that make a sample none takes more than 2%" in culprit.evidence
+
+
+def test_ten_stages_that_share_the_time_are_named_one_by_one() -> None:
+    """A tenth of the time is worth a word of its own."""
+    stages = tuple(make_stage(f"step{number}", 1) for number in range(10))
+    periods = {**STARVED, "knockout:step0": 65.0, "knockout:step1": 70.0, "knockout:step2": 79.0}
+    report = judge(make_recording(periods, stages=stages))
+    assert [culprit.stage for culprit in report.verdict.culprits] == ["step0", "step1"]
+
+
 def tried_with_doubt(period: float, jitter: float) -> Report:
     """A loop in which one stage is worth a little for certain, and the threads of the workers were tried few times."""
     recording = make_recording(

@@ -35,6 +35,12 @@ TIPPING = 1.6
 SHARE_WEIGHT = 0.15
 """Gains that differ by less than this are told apart by the stages' shares of the workers' time."""
 
+THIN = 0.1
+"""Where no statement of a data set takes this share of its time, there is no one statement to blame."""
+
+LITTLE = 0.25
+"""Stages of a data set that take less than this share of its time together do not stand for it."""
+
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
 
@@ -222,15 +228,19 @@ def _stage_culprit(
 
 
 def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """A dataset that could not be taken apart is blamed as a whole, by the ladder."""
+    """A dataset that could not be taken apart, or whose time is spread thin, is blamed as a whole, by the ladder."""
     stages = [stage for stage in evidence.recording.stages if stage.kind not in ("collate", "ipc")]
-    if any(f"knockout:{stage.id}" in evidence.rates for stage in stages):
-        return []
     gain = evidence.contrast("samples", "none")
     if gain is None or not stages:
         return []
     leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
     stage = max(leaves, key=mean_ms)
+    tried = [stage for stage in stages if f"knockout:{stage.id}" in evidence.rates]
+    whole = sum(mean_ms(stage) for stage in stages if stage.parent is None)
+    if mean_ms(stage) < THIN * whole and sum(map(mean_ms, tried)) < LITTLE * whole:
+        return [_many_steps(evidence, leaves, mean_ms(stage) / whole, _capped(evidence, gain))]
+    if tried:
+        return []
     if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in _read_for_free(evidence, time)):
         return []  # shown by a rung of its own
     sentence = (
@@ -238,6 +248,24 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
         f"{share_of(evidence, stage):.0%} of a sample's time, and its own gain is computed from that."
     )
     return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, _capped(evidence, gain)), sentence)]
+
+
+def _many_steps(evidence: Evidence, leaves: Sequence[Stage], most: float, gain: Estimate) -> Culprit:
+    """The data set itself, where none of its statements takes more than the part `most` of its time."""
+    waits = sum(_resource(stage) == "wait" and mean_ms(stage) for stage in leaves)
+    sentence = (
+        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; of the {len(leaves)} "
+        f"statements that make a sample none takes more than {most:.0%} of the time."
+    )
+    return Culprit(
+        stage="dataset",
+        kind="code",
+        name=evidence.loader.name.partition("(")[2].rstrip(")") or evidence.loader.name,
+        source=leaves[0].source,
+        resource="wait" if waits > sum(map(mean_ms, leaves)) / 2 else "cpu",
+        gain=gain,
+        evidence=sentence,
+    )
 
 
 def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
