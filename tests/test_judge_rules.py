@@ -433,6 +433,23 @@ def test_a_data_set_of_many_small_steps_is_blamed_as_a_whole(periods: dict[str, 
     assert "of the 40 statements that make a sample none takes more than 2%" in culprit.evidence
 
 
+@pytest.mark.parametrize(("count", "name"), [(5, "Toy"), (3, "step0")])
+def test_a_fifth_of_the_time_is_not_named_where_its_removal_gained_nothing(count: int, name: str) -> None:
+    """The data set as a whole was shown to cost something; a third of it is worth a guess."""
+    stages = tuple(make_stage(f"step{number}", 5 - (number > 0) / 10) for number in range(count))
+    report = judge(make_recording({**STARVED, "knockout:step0": 81.0, "knockout:step1": 81.0}, stages=stages))
+    assert [culprit.name for culprit in report.verdict.culprits] == [name]
+
+
+def test_a_statement_that_once_had_no_core_is_not_blamed_for_it() -> None:
+    """Of many small steps one took long because its worker had to wait: it is still one of many."""
+    stages = [make_stage(f"step{number}", 1) for number in range(40)]
+    stages[7] = dataclasses.replace(
+        stages[7], wall_ns=(*stages[7].wall_ns[1:], 90 * MS), delay_ns=(0,) * 9 + (89 * MS,)
+    )
+    assert judge(make_recording(STARVED, stages=tuple(stages))).verdict.culprits[0].name == "Toy"
+
+
 def test_ten_stages_that_share_the_time_are_named_one_by_one() -> None:
     """A tenth of the time is worth a word of its own."""
     stages = tuple(make_stage(f"step{number}", 1) for number in range(10))

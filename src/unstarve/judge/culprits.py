@@ -229,18 +229,17 @@ def _stage_culprit(
 
 def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """A dataset that could not be taken apart, or whose time is spread thin, is blamed as a whole, by the ladder."""
-    stages = [stage for stage in evidence.recording.stages if stage.kind not in ("collate", "ipc")]
+    stages = _own_stages(evidence)
     gain = evidence.contrast("samples", "none")
     if gain is None or not stages:
         return []
-    leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
-    stage = max(leaves, key=mean_ms)
+    leaves = _leaves(stages)
     tried = [stage for stage in stages if f"knockout:{stage.id}" in evidence.rates]
-    whole = sum(mean_ms(stage) for stage in stages if stage.parent is None)
-    if mean_ms(stage) < THIN * whole and sum(map(mean_ms, tried)) < LITTLE * whole:
-        return [_many_steps(evidence, leaves, mean_ms(stage) / whole, _capped(evidence, gain))]
+    if max(_own_shares(stages, leaves)) < THIN and sum(_own_shares(stages, tried)) < LITTLE:
+        return [_many_steps(evidence, stages, leaves)]
     if tried:
         return []
+    stage = max(leaves, key=mean_ms)
     if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in _read_for_free(evidence, time)):
         return []  # shown by a rung of its own
     sentence = (
@@ -250,20 +249,44 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
     return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, _capped(evidence, gain)), sentence)]
 
 
-def _many_steps(evidence: Evidence, leaves: Sequence[Stage], most: float, gain: Estimate) -> Culprit:
-    """The data set itself, where none of its statements takes more than the part `most` of its time."""
-    waits = sum(_resource(stage) == "wait" and mean_ms(stage) for stage in leaves)
+def _own_stages(evidence: Evidence) -> list[Stage]:
+    """Stages of the data set."""
+    return [stage for stage in evidence.recording.stages if stage.kind not in ("collate", "ipc")]
+
+
+def _leaves(stages: Sequence[Stage]) -> list[Stage]:
+    return [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+
+
+def _own_shares(stages: Sequence[Stage], parts: Sequence[Stage]) -> list[float]:
+    """Shares of some parts of a data set in its time on a core, or waiting for anything but one: being without a core may
+    hit any of them."""
+    whole = sum(_own_ms(stage) for stage in stages if stage.parent is None)
+    return [_own_ms(stage) / whole if whole else 1.0 for stage in parts]
+
+
+def _own_ms(stage: Stage) -> float:
+    # delays include those of watching itself, so the stage's time on a core is its own whatever they leave
+    without = max(estimate.mean(stage.cpu_ns), estimate.mean(stage.wall_ns) - estimate.mean(stage.delay_ns))
+    return min(mean_ms(stage), without / 1e6)
+
+
+def _many_steps(evidence: Evidence, stages: Sequence[Stage], leaves: Sequence[Stage]) -> Culprit:
+    """The data set itself, where none of its statements takes much of its time."""
+    gain = evidence.contrast("samples", "none")
+    assert gain is not None
+    waits = sum(_own_ms(stage) for stage in leaves if _resource(stage) == "wait")
     sentence = (
         f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; of the {len(leaves)} "
-        f"statements that make a sample none takes more than {most:.0%} of the time."
+        f"statements that make a sample none takes more than {max(_own_shares(stages, leaves)):.0%} of the time."
     )
     return Culprit(
         stage="dataset",
         kind="code",
         name=evidence.loader.name.partition("(")[2].rstrip(")") or evidence.loader.name,
         source=leaves[0].source,
-        resource="wait" if waits > sum(map(mean_ms, leaves)) / 2 else "cpu",
-        gain=gain,
+        resource="wait" if waits > sum(map(_own_ms, leaves)) / 2 else "cpu",
+        gain=_capped(evidence, gain),
         evidence=sentence,
     )
 
@@ -710,13 +733,18 @@ def _host_culprit(name: str, line: BodyLine, resource: str, value: float, eviden
 
 
 def _by_accounting(evidence: Evidence) -> list[Culprit]:
-    """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain."""
+    """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain; or the data set as
+    a whole, where that gains and all of its stages are small parts of it."""
     stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
-    leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+    leaves, own = _leaves(stages), _own_stages(evidence)
     gain = evidence.contrast(evidence.ceiling_id, "none")
     if not leaves or gain is None or gain.value < 1 + 3 * evidence.threshold:
         return []
     stage = max(leaves, key=mean_ms)
+    whole = evidence.contrast("samples", "none")
+    parts = [part for part in own if part.id != "code"]
+    if stage in parts and whole is not None and whole.low > 1 and max(_own_shares(own, parts)) < LITTLE:
+        return [_many_steps(evidence, own, _leaves(own))]
     sentence = (
         f"It takes {share_of(evidence, stage):.0%} of a sample's time, and the gain is computed from that: no removal of "
         "a single stage was shown to help."
