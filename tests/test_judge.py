@@ -212,6 +212,16 @@ def test_a_step_that_depends_on_the_data_is_not_blamed_on_input() -> None:
     assert "step-varies" in {caveat.id for caveat in report.caveats}
 
 
+@pytest.mark.parametrize(("sent_ms", "bound"), [(20, "step"), (24, "step"), (40, "input")])
+def test_a_body_that_pays_for_transport_does_not_depend_on_the_data(sent_ms: float, bound: str) -> None:
+    """A long body on fresh batches is the step's own only if batches sent from a worker's cache are quick."""
+    periods = {"none": 40, "collated": sent_ms, "knockout:ipc": 20, "host": 20}
+    recording = make_recording(periods, body_ms=60, stages=(make_stage("ipc", 0, kind="ipc"),))
+    report = judge(recording)
+    assert report.verdict.bound == bound
+    assert [culprit.kind for culprit in report.verdict.culprits] == ([] if bound == "step" else ["ipc"])
+
+
 @pytest.mark.parametrize(("period", "bound"), [(22.5, "step"), (30.0, "input")])
 def test_a_small_headroom_that_the_loop_does_not_wait_for_is_no_matter_of_input(period: float, bound: str) -> None:
     """Cached batches may happen to be light; a headroom beyond what that explains is input's even then."""

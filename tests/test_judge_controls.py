@@ -77,15 +77,24 @@ def test_more_workers_are_promised_no_more_than_busy_workers_allow() -> None:
     assert gain.value == pytest.approx(80 / 32, rel=0.02)
 
 
-def test_uneven_shards_are_promised_no_more_than_busy_workers_allow() -> None:
-    """Even shards keep all workers busy."""
-    loader = dataclasses.replace(LOADER, num_workers=8)
+def fed_by_one_worker(kind: str) -> Report:
+    loader = dataclasses.replace(LOADER, num_workers=8, kind=kind)
     recording = make_recording({**STARVED, "control:busy": 40.0}, loader=loader)
     blocks = tuple(dataclasses.replace(block, workers=(0,) * len(block.fetches_ns)) for block in recording.blocks)
     quiet = tuple(dataclasses.replace(b, workers=(0,) * 8) if b.rung == "none" else b for b in blocks)
-    culprits = judge(dataclasses.replace(recording, blocks=quiet)).verdict.culprits
+    return judge(dataclasses.replace(recording, blocks=quiet))
+
+
+def test_uneven_shards_are_promised_no_more_than_busy_workers_allow() -> None:
+    """Even shards keep all workers busy."""
+    culprits = fed_by_one_worker("iterable").verdict.culprits
     gain = next(culprit.gain for culprit in culprits if culprit.kind == "scheduling")
     assert gain.value == pytest.approx(80 / 40, rel=0.02)
+
+
+def test_a_data_set_without_shards_has_none_that_are_uneven() -> None:
+    """Where samples are asked for by index, whichever worker is free makes the next batch."""
+    assert "scheduling" not in [culprit.kind for culprit in fed_by_one_worker("map").verdict.culprits]
 
 
 def test_needs_are_those_of_the_speed_that_workers_can_bring() -> None:

@@ -11,7 +11,7 @@ from test_judge import MS, make_blocks, make_recording, make_stage, make_start
 from test_payload import IMAGE, LABELS
 
 from unstarve import estimate
-from unstarve.judge import judge
+from unstarve.judge import account, judge
 from unstarve.judge.evidence import Evidence, gain_by_share
 from unstarve.payload import Change
 from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings, Start
@@ -472,6 +472,29 @@ def test_what_the_device_tells_goes_before_what_the_thread_seems_to_do() -> None
     assert idle(0.95, dataclasses.replace(FORWARD, cpu_fraction=0.9)).verdict.culprits == ()
 
 
+@pytest.mark.parametrize(
+    ("cpu", "delay", "resource"), [(50, 0, "cpu"), (2, 0, "wait"), (20, 30, "cpu")], ids=["works", "asks", "crowded"]
+)
+def test_a_collate_function_that_waits_is_told_so(cpu: int, delay: int, resource: str) -> None:
+    """Asking a data base for 50 ms is no computing; waiting for a core is no waiting for something else."""
+    stage = make_stage("collate", 10, kind="collate")
+    recording = make_recording({**STARVED, "knockout:collate": 30.0}, stages=(stage,))
+    figures = {"none": (60, 10 + cpu, delay), "knockout:collate": (10, 10, 0)}
+    blocks = tuple(
+        dataclasses.replace(
+            block, **{
+                name: (ms * MS,) * 8
+                for name, ms in zip(("fetches_ns", "fetches_cpu_ns", "delays_ns"), figures[block.rung], strict=True)
+            },
+        )
+        if block.rung in figures
+        else block
+        for block in recording.blocks
+    )  # fmt: skip
+    culprit = blamed(judge(dataclasses.replace(recording, blocks=blocks)), "collate")
+    assert culprit.resource == resource
+
+
 # --- Shares and doubts ------------------------------------------------------------------------------------------------
 
 
@@ -510,6 +533,43 @@ def test_where_no_removal_is_beyond_doubt_the_likeliest_is_named() -> None:
     assert report.verdict.bound == "input"
     assert [culprit.stage for culprit in report.verdict.culprits] == ["decode"]
     assert report.verdict.culprits[0].gain.low <= 1 < report.verdict.culprits[0].gain.value
+
+
+@pytest.mark.parametrize("periods", [{}, {"knockout:step0": 76.0}], ids=["none tried", "one tried"])
+def test_a_data_set_of_many_small_steps_is_blamed_as_a_whole(periods: dict[str, float]) -> None:
+    """Forty statements with a fortieth of the time each: none of them is named, and the gain is that of all."""
+    stages = tuple(make_stage(f"step{number}", 1, source=f"train.py:{40 + number}") for number in range(40))
+    report = judge(make_recording({**STARVED, **periods}, stages=stages))
+    culprit = report.verdict.culprits[0]
+    assert (culprit.name, culprit.kind, culprit.source, culprit.text) == ("Toy", "code", "train.py:40", None)
+    assert culprit.gain.value == pytest.approx(80 / 22, rel=0.02)
+    assert not culprit.gain.is_computed
+    assert "of the 40 statements that make a sample none takes more than 2%" in culprit.evidence
+
+
+@pytest.mark.parametrize(("count", "name"), [(5, "Toy"), (3, "step0")])
+def test_a_fifth_of_the_time_is_not_named_where_its_removal_gained_nothing(count: int, name: str) -> None:
+    """The data set as a whole was shown to cost something; a third of it is worth a guess."""
+    stages = tuple(make_stage(f"step{number}", 5 - (number > 0) / 10) for number in range(count))
+    report = judge(make_recording({**STARVED, "knockout:step0": 81.0, "knockout:step1": 81.0}, stages=stages))
+    assert [culprit.name for culprit in report.verdict.culprits] == [name]
+
+
+def test_a_statement_that_once_had_no_core_is_not_blamed_for_it() -> None:
+    """Of many small steps one took long because its worker had to wait: it is still one of many."""
+    stages = [make_stage(f"step{number}", 1) for number in range(40)]
+    stages[7] = dataclasses.replace(
+        stages[7], wall_ns=(*stages[7].wall_ns[1:], 90 * MS), delay_ns=(0,) * 9 + (89 * MS,)
+    )
+    assert judge(make_recording(STARVED, stages=tuple(stages))).verdict.culprits[0].name == "Toy"
+
+
+def test_ten_stages_that_share_the_time_are_named_one_by_one() -> None:
+    """A tenth of the time is worth a word of its own."""
+    stages = tuple(make_stage(f"step{number}", 1) for number in range(10))
+    periods = {**STARVED, "knockout:step0": 65.0, "knockout:step1": 70.0, "knockout:step2": 79.0}
+    report = judge(make_recording(periods, stages=stages))
+    assert [culprit.stage for culprit in report.verdict.culprits] == ["step0", "step1"]
 
 
 def tried_with_doubt(period: float, jitter: float) -> Report:
@@ -581,6 +641,21 @@ def test_a_rung_with_settings_is_no_rung_of_the_ladder() -> None:
     report = judge(tried(0, {Settings(num_workers=6): 30}))
     ranks = [rung.id for rung in report.rungs]
     assert ranks.index("none") < ranks.index("trial:6 workers")
+
+
+@pytest.mark.parametrize(
+    ("fetch_ms", "gain"), [(120, None), (90, 60 / 45), (5, 60 / 35)], ids=["hidden", "half", "bare"]
+)
+def test_a_sampler_that_works_beside_the_workers_gains_what_they_leave(fetch_ms: int, gain: float | None) -> None:
+    """What it takes of the loop's own process is lost only as far as the workers would be ready sooner."""
+    recording = make_recording({"none": 60.0, "host": 30.0, "control:sampler": 55.0}, body_ms=30)
+    blocks = tuple(
+        dataclasses.replace(b, fetches_ns=(fetch_ms * MS,) * 8, fetches_cpu_ns=(MS,) * 8) if b.rung == "none" else b
+        for b in recording.blocks
+    )
+    report = judge(dataclasses.replace(recording, blocks=blocks))
+    assert [round(c.gain.value, 1) for c in report.verdict.culprits] == ([] if gain is None else [round(gain, 1)])
+    assert kinds(report) == [] if gain is None else ["sampler"]
 
 
 # --- Other loaders, lines that lead, needs ----------------------------------------------------------------------------
@@ -732,13 +807,33 @@ def test_a_setting_that_was_tried_and_helped_goes_before_a_stage_that_gains_more
     assert [culprit.kind for culprit in report.verdict.culprits[:2]] == ["cpu", "transform"]
 
 
+@pytest.mark.parametrize(("setting", "period", "first"), [
+    ("trial:worker-threads", 70.0, "transform"), ("trial:worker-threads", 60.0, "cpu"),
+    (Settings(num_workers=2, in_order=False), 71.0, "transform"), (Settings(num_workers=2, in_order=False), 45.0, "scheduling"),
+])  # fmt: skip
+def test_a_setting_goes_before_a_stage_of_about_the_same_gain_only(
+    setting: str | Settings, period: float, first: str
+) -> None:
+    """A stage that gains x2.4 is not hidden by a setting that gains x1.12."""
+    stage = make_stage("blur", 10, kind="transform")
+    periods = {**STARVED, "knockout:blur": 80 / 2.4 if first == "transform" else 38.0}
+    if isinstance(setting, str):
+        recording = make_recording({**periods, setting: period}, stages=(stage,))
+    else:
+        recording = tried(2, {setting: period}, periods, stages=(stage,))
+    assert judge(recording).verdict.culprits[0].kind == first
+
+
 def test_a_loop_that_its_cache_feeds_no_faster_is_judged_all_the_same() -> None:
     """Noise can put the ceiling below the baseline: what is computed from the headroom is then no gain, and no error."""
     span = 10_000 * MS
     first = make_start(batches=1000)
     valid = after(first, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=int(0.9 * span)), span)
     blocks = make_blocks({"none": 20.0, "host": 20.4}, body_ms=20, workers=(0,) * 8)
-    recording = make_recording({"none": 20.0, "host": 20.4}, starts=(first, valid), loaders=(LOADER, VALID))
+    stream = dataclasses.replace(LOADER, kind="iterable")
+    recording = make_recording(
+        {"none": 20.0, "host": 20.4}, starts=(first, valid), loader=stream, loaders=(stream, VALID)
+    )
     report = judge(dataclasses.replace(recording, blocks=blocks))
     assert report.verdict.bound == "input"
     assert [culprit.kind for culprit in report.verdict.culprits] == ["workers"]
@@ -772,6 +867,96 @@ def test_a_loader_that_is_drawn_from_beside_the_loop_takes_what_it_is_waited_for
     )
     report = judge(make_recording(FED, starts=(first, beside), loaders=(LOADER, VALID)))
     assert report.time.other_loaders < 0.02
+
+
+def many_epochs(count: int, batches: int) -> tuple[Start, ...]:
+    """Epochs of 20 ms a step, each followed by a validation of 3 s that is mostly spent on waiting."""
+    starts, now = [], 0
+    for _ in range(count):
+        ours = dataclasses.replace(make_start(batches=batches), created_ns=now, ended_ns=now + batches * 20 * MS)
+        valid = after(ours, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=2_900 * MS), 3_000 * MS)
+        starts += [ours, valid]
+        now = valid.ended_ns
+    return (*starts, dataclasses.replace(make_start(batches=10), created_ns=now, ended_ns=now + 200 * MS))
+
+
+@pytest.mark.parametrize("length", [None, 10_000, 1200, 1000])
+def test_a_validation_counts_once_for_each_epoch_that_was_seen(length: int | None) -> None:
+    """Also where the loader tells no length, or where the loop leaves its epochs early."""
+    loader = dataclasses.replace(LOADER, length=length)
+    report = judge(make_recording(FED, starts=many_epochs(6, 1000), loader=loader, loaders=(loader, VALID)))
+    assert report.time.other_loaders == pytest.approx(3 / (3 + (length or 1000) % 9000 * 0.0201), rel=0.05)
+
+
+def test_a_look_at_a_batch_is_no_epoch() -> None:
+    """What is drawn from the training loader before the loop begins leaves the share of validations as it is."""
+    look = dataclasses.replace(make_start(batches=1), ended_ns=1)
+    shares = [
+        judge(make_recording(FED, starts=(*looks, *many_epochs(1, 1000)), loaders=(LOADER, VALID))).time.other_loaders
+        for looks in ((), (look, look))
+    ]
+    assert shares[0] == pytest.approx(shares[1])
+
+
+def test_an_evaluation_before_training_is_no_part_of_an_epoch() -> None:
+    """It happens once in a run, however long it takes."""
+    valid = dataclasses.replace(make_start(loader=1, batches=500), ended_ns=60_000 * MS, wait_ns=60_000 * MS)
+    first = dataclasses.replace(make_start(batches=300), created_ns=60_000 * MS, ended_ns=66_000 * MS)
+    report = judge(make_recording(FED, starts=(valid, first), loaders=(LOADER, VALID)))
+    assert report.time.other_loaders == 0
+    assert report.verdict.bound == "step"
+
+
+def zipped(wait_ms: float) -> Start:
+    """The second loader of a `zip` of 1000 steps, which is waited for so long in each of them."""
+    return dataclasses.replace(
+        make_start(loader=1, batches=1000, construct_ms=0, first_ms=0),
+        created_ns=1, ended_ns=19_000 * MS, wait_ns=int(1000 * wait_ms * MS), beside=1000,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [1000, None])
+def test_waiting_for_a_loader_beside_the_loop_is_a_part_of_the_step(length: int | None) -> None:
+    """Half of the body is half of the time: it is not added to the body once more."""
+    loader = dataclasses.replace(LOADER, length=length)
+    starts = (dataclasses.replace(make_start(batches=1000), ended_ns=20_000 * MS), zipped(10.0))
+    report = judge(make_recording(FED, starts=starts, loader=loader, loaders=(loader, VALID)))
+    assert report.time.other_loaders == pytest.approx(0.5, rel=0.02)
+    assert blamed(report, "workers").gain.value == pytest.approx(2.0, rel=0.05)
+
+
+def test_parts_of_a_watched_run_add_up_to_the_whole() -> None:
+    """Validations in the middle of an epoch, and loaders beside the loop, lie within the loop's own time."""
+    ours = dataclasses.replace(make_start(batches=1000), ended_ns=20_000 * MS)
+    inside = dataclasses.replace(make_start(loader=1, batches=50), created_ns=5_000 * MS, ended_ns=10_000 * MS)
+    for other, share in ((inside, 0.25), (zipped(10.0), 0.5)):
+        time = account(make_recording({}, blocks=(), rungs=(), starts=(ours, other))).time
+        assert time.other_loaders == pytest.approx(share)
+        assert time.steady + time.start + time.other_loaders == pytest.approx(1)
+
+
+def test_workers_that_outlive_an_epoch_start_once() -> None:
+    """Where they are kept, their start says nothing of later epochs, and does not hide what every step waits for."""
+    start = make_start(construct_ms=200, first_ms=6000, batches=150)
+    periods = {"none": 50.0, "host": 40.0, "knockout:decode": 40.5}
+    stages = (make_stage("decode", 10, kind="decode"),)
+    for is_kept, bound in ((False, "start"), (True, "input")):
+        loader = dataclasses.replace(LOADER, length=200, persistent_workers=is_kept)
+        report = judge(make_recording(periods, body_ms=40, stages=stages, loader=loader, starts=(start,)))
+        assert report.verdict.bound == bound
+        assert (report.time.start == 0) == is_kept
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_sampler_begins_anew_however_long_workers_live(count: int) -> None:
+    """What it takes before its first index is lost in every epoch, also where the next one is begun ahead of time."""
+    first = dataclasses.replace(make_start(construct_ms=6000), sampler_ns=4000 * MS)
+    later = dataclasses.replace(make_start(construct_ms=0, first_ms=1), sampler_ns=4000 * MS)
+    loader = dataclasses.replace(LOADER, length=100, persistent_workers=True, sampler="Balanced")
+    report = judge(make_recording(FED, starts=(first, later)[:count], loader=loader))
+    assert report.verdict.bound == "start"
+    assert report.time.start == pytest.approx(4 / (4 + 2), rel=0.03)
+    assert [(culprit.kind, culprit.name) for culprit in report.verdict.culprits] == [("sampler", "Balanced")]
 
 
 def test_an_epoch_without_an_end_says_nothing_of_starts() -> None:

@@ -143,7 +143,8 @@ class Block:
     fetches_ns: tuple[int, ...] = ()
     """For each batch that a worker made, the wall time of making it."""
     fetches_cpu_ns: tuple[int, ...] = ()
-    """For each batch that a worker made, the CPU time (process, all threads) of making it."""
+    """For each batch that a worker made, the CPU time of making it: of the process, all threads, and of programs that it
+    ran to their end."""
     copies_ns: tuple[int, ...] = ()
     """For each batch that a worker made, the wall time that serving from the cache spent on copying."""
     delays_ns: tuple[int, ...] = ()
@@ -186,7 +187,7 @@ class Stage:
     wall_ns: tuple[int, ...] = ()
     """Wall time of each timed sample."""
     cpu_ns: tuple[int, ...] = ()
-    """CPU time (process, all threads) of each timed sample."""
+    """CPU time of each timed sample: of the process, all threads, and of programs that it ran to their end."""
     delay_ns: tuple[int, ...] = ()
     """How long each timed sample was ready to run but had no core."""
     read_bytes: int = 0

@@ -122,7 +122,7 @@ class StageResult:
     wall_s_per_sample: float | None
     """Mean wall time on the timed samples."""
     cpu_s_per_sample: float | None
-    """Mean CPU time (process, all threads) on the timed samples."""
+    """Mean CPU time on the timed samples: of the process, all threads, and of programs that it ran to their end."""
     gain_if_free: Estimate | None = None
     """Speed-up of the whole loop if this stage cost nothing; None where it was not measured."""
     text: str | None = None

@@ -1,13 +1,16 @@
-"""What the kernel counts of this process's reading."""
+"""What the kernel counts of this process's reading and computing."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from unstarve.measure.counters import ReadCount, RunDelay
+from unstarve.measure.counters import ReadCount, RunDelay, cpu_ns
 
 SIZE = 4 << 20
 
@@ -76,3 +79,14 @@ def test_without_a_count_all_is_nothing(count: ReadCount) -> None:
     """Where the kernel does not say, the figures are zeros and not an error."""
     count.close()
     assert count.read() == (0, 0, 0)
+
+
+def test_what_a_program_computed_counts_for_who_ran_it() -> None:
+    """Waiting for another program that computes is computing; waiting for one that sleeps is not."""
+    spent = []
+    for work in ("while time.process_time() < 0.2: pass", "time.sleep(0.2)"):
+        before, own = cpu_ns(), time.process_time_ns()
+        subprocess.run([sys.executable, "-I", "-S", "-c", f"import time\n{work}"], check=True)
+        spent.append(cpu_ns() - before - (time.process_time_ns() - own))
+    assert spent[0] >= 200_000_000
+    assert spent[1] < 150_000_000

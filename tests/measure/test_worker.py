@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 from typing import Any, NamedTuple
@@ -17,7 +19,9 @@ from unstarve.measure import environment, values
 from unstarve.measure import worker as worker_module
 from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.switchboard import Switchboard
-from unstarve.measure.worker import TAG, Instruments, Telemetry, Token, untagged
+from unstarve.measure.worker import TAG, Findings, Instruments, Telemetry, Token, untagged
+
+MS = 1_000_000
 
 
 class Sent(NamedTuple):
@@ -111,6 +115,27 @@ def test_watching_aside_makes_no_more_samples_than_it_watches() -> None:
     assert found is not None
     assert len(found.sample_wall_ns) == 2
     assert found.batch_size == 8
+
+
+class Transcoded(Dataset):
+    """Has another program compute for 50 ms for each sample."""
+
+    def __getitem__(self, index: int) -> int:
+        spin = "import time\nwhile time.process_time() < 0.05: pass"
+        subprocess.run([sys.executable, "-I", "-S", "-c", spin], check=True)
+        return index
+
+
+def test_programs_that_a_sample_runs_compute_for_it() -> None:
+    """Their time is CPU time of the batch and of the statement: nobody is told that it waits."""
+    worker = Worker(Transcoded())
+    worker.watch(samples=2)
+    telemetry = until_findings(worker)[0].telemetry
+    found = telemetry.findings
+    assert isinstance(found, Findings)
+    assert telemetry.cpu_ns >= 4 * 50 * MS
+    (cost,) = [cost for cost in found.costs.values() if cost.callee == "subprocess.run"]
+    assert min(cost.cpu_ns) >= 45 * MS
 
 
 def test_batches_collated_aside_are_whole() -> None:

@@ -14,6 +14,7 @@ from unstarve.judge.evidence import (
     find_stage,
     gain_by_share,
     headroom_of,
+    is_quick_beside_workers,
     mean_ms,
     reach_of,
     share_of,
@@ -21,7 +22,7 @@ from unstarve.judge.evidence import (
 )
 from unstarve.judge.memory import collected, collecting_share, copied_pages
 from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
-from unstarve.judge.walltime import dropping_start, waiting_loader
+from unstarve.judge.walltime import dropping_start, recurring_starts, waiting_loader
 from unstarve.recording import BodyLine, Stage
 from unstarve.report import Culprit, Estimate, WallTime
 
@@ -34,8 +35,20 @@ TIPPING = 1.6
 SHARE_WEIGHT = 0.15
 """Gains that differ by less than this are told apart by the stages' shares of the workers' time."""
 
+THIN = 0.1
+"""Where no statement of a data set takes this share of its time, there is no one statement to blame."""
+
+LITTLE = 0.25
+"""Stages of a data set that take less than this share of its time together do not stand for it."""
+
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
+
+COMPARABLE = 1 / 3
+"""A setting goes before a stage only if it gains this part of what the stage gains, on a log scale."""
+
+SETTINGS = ("cpu", "scheduling", "workers", "memory")
+"""Kinds of culprits that are no stages."""
 
 SYMPTOM = 1.1
 """Beside a setting to blame a stage is named only if it gains more than this many times as much."""
@@ -75,7 +88,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     )
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and _is_shown(culprit)]
-    ranked = sorted(worth, key=lambda culprit: -culprit.gain.value * _precedence(evidence, culprit))
+    ranked = sorted(worth, key=lambda culprit: -_weight(evidence, culprit, worth))
     if not ranked:
         ranked = _uncertain(evidence, found) or _by_accounting(evidence)
     notable = [culprit for culprit in ranked if _is_notable(culprit, ranked[0])]
@@ -84,7 +97,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
 
 def _is_symptom(culprit: Culprit, first: Culprit) -> bool:
     """Whether the stage gains no more than the setting that makes workers fight or idle: any work spared helps then."""
-    is_setting = first.kind in ("cpu", "scheduling") and culprit.kind not in ("cpu", "scheduling", "workers", "memory")
+    is_setting = first.kind in ("cpu", "scheduling") and culprit.kind not in SETTINGS
     return is_setting and culprit.gain.value <= SYMPTOM * first.gain.value
 
 
@@ -102,7 +115,7 @@ def _uncertain(evidence: Evidence, found: Sequence[Culprit]) -> list[Culprit]:
     """What gained most, where too few rounds were measured to be sure of anything."""
     least = 0.25 * math.log(max(1.0, headroom_of(evidence).value))
     tried = [culprit for culprit in found if culprit.gain.value >= WORTH and math.log(culprit.gain.value) >= least]
-    weights = [culprit.gain.value * _precedence(evidence, culprit, is_certain=False) for culprit in tried]
+    weights = [_weight(evidence, culprit, tried, is_certain=False) for culprit in tried]
     return [tried[weights.index(max(weights))]] if tried else []
 
 
@@ -111,6 +124,14 @@ def _is_notable(culprit: Culprit, first: Culprit) -> bool:
     of it for what every loader has, and nobody can do without."""
     least = 0.5 if culprit.kind in ("collate", "ipc") else 0.25
     return math.log(culprit.gain.value) >= least * math.log(first.gain.value)
+
+
+def _weight(evidence: Evidence, culprit: Culprit, beside: Sequence[Culprit], *, is_certain: bool = True) -> float:
+    """What the culprit is ranked by: its gain, and more for a setting unless one of the stages gains far more."""
+    stages = [math.log(other.gain.value) for other in beside if other.kind not in SETTINGS]
+    if culprit.kind in SETTINGS and math.log(culprit.gain.value) < COMPARABLE * max(stages, default=0.0):
+        return culprit.gain.value
+    return culprit.gain.value * _precedence(evidence, culprit, is_certain=is_certain)
 
 
 def _precedence(evidence: Evidence, culprit: Culprit, *, is_certain: bool = True) -> float:
@@ -150,9 +171,17 @@ def _knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
 def _saved(evidence: Evidence, stage: Stage) -> str | None:
     """What the workers were spared by the knock-out of a stage that costs much in a few samples only, and so little in
     those that were watched; None where watching tells."""
-    without = f"knockout:{stage.id}"
-    whole, saved = evidence.fetch_s("none"), evidence.fetch_s("none") - evidence.fetch_s(without)
-    if saved < 0.3 * whole or share_of(evidence, stage) * whole > saved / 3:
+    saved = evidence.fetch_s("none") - evidence.fetch_s(f"knockout:{stage.id}")
+    if share_of(evidence, stage) * evidence.fetch_s("none") > saved / 3:
+        return None
+    return _spared(evidence, stage.id, least=0.3)
+
+
+def _spared(evidence: Evidence, stage: str, least: float) -> str | None:
+    """What the workers were spared by the knock-out of a stage; None where that is less than the part `least`."""
+    without = f"knockout:{stage}"
+    saved = evidence.fetch_s("none") - evidence.fetch_s(without)
+    if saved <= 0 or saved < least * evidence.fetch_s("none"):
         return None
     saved_cpu = evidence.fetch_cpu_s("none") - evidence.fetch_cpu_s(without)
     saved_delay = max(0.0, evidence.delay_s("none") - evidence.delay_s(without))
@@ -199,14 +228,17 @@ def _stage_culprit(
 
 
 def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """A dataset that could not be taken apart is blamed as a whole, by the ladder."""
-    stages = [stage for stage in evidence.recording.stages if stage.kind not in ("collate", "ipc")]
-    if any(f"knockout:{stage.id}" in evidence.rates for stage in stages):
-        return []
+    """A dataset that could not be taken apart, or whose time is spread thin, is blamed as a whole, by the ladder."""
+    stages = _own_stages(evidence)
     gain = evidence.contrast("samples", "none")
     if gain is None or not stages:
         return []
-    leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+    leaves = _leaves(stages)
+    tried = [stage for stage in stages if f"knockout:{stage.id}" in evidence.rates]
+    if max(_own_shares(stages, leaves)) < THIN and sum(_own_shares(stages, tried)) < LITTLE:
+        return [_many_steps(evidence, stages, leaves)]
+    if tried:
+        return []
     stage = max(leaves, key=mean_ms)
     if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in _read_for_free(evidence, time)):
         return []  # shown by a rung of its own
@@ -215,6 +247,48 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
         f"{share_of(evidence, stage):.0%} of a sample's time, and its own gain is computed from that."
     )
     return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, _capped(evidence, gain)), sentence)]
+
+
+def _own_stages(evidence: Evidence) -> list[Stage]:
+    """Stages of the data set."""
+    return [stage for stage in evidence.recording.stages if stage.kind not in ("collate", "ipc")]
+
+
+def _leaves(stages: Sequence[Stage]) -> list[Stage]:
+    return [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+
+
+def _own_shares(stages: Sequence[Stage], parts: Sequence[Stage]) -> list[float]:
+    """Shares of some parts of a data set in its time on a core, or waiting for anything but one: being without a core may
+    hit any of them."""
+    whole = sum(_own_ms(stage) for stage in stages if stage.parent is None)
+    return [_own_ms(stage) / whole if whole else 1.0 for stage in parts]
+
+
+def _own_ms(stage: Stage) -> float:
+    # delays include those of watching itself, so the stage's time on a core is its own whatever they leave
+    without = max(estimate.mean(stage.cpu_ns), estimate.mean(stage.wall_ns) - estimate.mean(stage.delay_ns))
+    return min(mean_ms(stage), without / 1e6)
+
+
+def _many_steps(evidence: Evidence, stages: Sequence[Stage], leaves: Sequence[Stage]) -> Culprit:
+    """The data set itself, where none of its statements takes much of its time."""
+    gain = evidence.contrast("samples", "none")
+    assert gain is not None
+    waits = sum(_own_ms(stage) for stage in leaves if _resource(stage) == "wait")
+    sentence = (
+        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; of the {len(leaves)} "
+        f"statements that make a sample none takes more than {max(_own_shares(stages, leaves)):.0%} of the time."
+    )
+    return Culprit(
+        stage="dataset",
+        kind="code",
+        name=evidence.loader.name.partition("(")[2].rstrip(")") or evidence.loader.name,
+        source=leaves[0].source,
+        resource="wait" if waits > sum(map(_own_ms, leaves)) / 2 else "cpu",
+        gain=_capped(evidence, gain),
+        evidence=sentence,
+    )
 
 
 def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
@@ -258,11 +332,13 @@ def _other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
 def _fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """Collation and transport."""
     found = []
-    for name, resource in (("collate", "cpu"), ("ipc", "serialisation")):
+    for name in ("collate", "ipc"):
         stage = find_stage(evidence.recording.stages, name)
         gain = evidence.contrast(f"knockout:{name}", "none")
         if stage is not None and gain is not None:
             culprit = _stage_culprit(evidence, replace(stage, kind=name), _capped(evidence, gain))
+            # few batches are watched while they are collated: all those that were not tell more
+            resource = "serialisation" if name == "ipc" else _spared(evidence, name, least=0.1) or "cpu"
             sentence = f"With {name} free the loop runs {gain.value:.2f} times as fast."
             found.append(replace(culprit, resource=resource, evidence=sentence))
     return found + _sampler(evidence)
@@ -276,7 +352,9 @@ def _sampler(evidence: Evidence) -> list[Culprit]:
     period = 1 / evidence.rates["none"].value
     if alone < evidence.threshold * period or (evidence.loader.sampler is None and alone < 0.002):
         return []
-    value = min(headroom_of(evidence).value, period / max(period - alone, 0.05 * period))
+    # the sampler works beside the workers, so without it the loop is as fast as they and the step allow
+    without = replace(evidence.law, busy_step_s=0.0).rate(evidence.loader.num_workers)
+    value = min(headroom_of(evidence).value, period / max(period - alone, 0.05 * period), without * period)
     return [
         Culprit(
             stage="sampler",
@@ -439,11 +517,11 @@ def _tried(evidence: Evidence, time: WallTime) -> list[Culprit]:
 
 
 def _uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """Batches come from fewer workers than there are: shards are uneven or missing."""
+    """Batches of a stream come from fewer workers than there are: shards are uneven or missing."""
     workers = evidence.loader.num_workers
     made = [worker for block in evidence.of("none") for worker in block.workers]
-    if workers < 2 or len(made) < 4 * workers:
-        return []
+    if evidence.loader.kind != "iterable" or workers < 2 or len(made) < 4 * workers:
+        return []  # indices of a map-style data set go to whichever worker is free
     most = max(made.count(worker) for worker in set(made)) / len(made)
     if most < 1.6 / workers and len(set(made)) == workers:
         return []
@@ -514,7 +592,7 @@ def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
         or gain.low < 1 + evidence.threshold
         or evidence.wait_fraction("none") > 0.3 * (1 - 1 / gain.value)
         or evidence.loader.num_workers == 0
-        or (busy is not None and busy.high < 1 + evidence.threshold)
+        or (busy.high < 1 + evidence.threshold if busy is not None else is_quick_beside_workers(evidence))
     ):
         return []
     return [
@@ -535,6 +613,8 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     spread = 1 + (value - 1) * 0.25
     loader = evidence.loader
     starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]
+    if loader.persistent_workers:
+        starts = recurring_starts(evidence)
     count = max(1, len(starts))
     construct = sum(item.construct_ns for item in starts) / 1e9 / count
     first = sum(item.first_wait_ns for item in starts) / 1e9 / count
@@ -653,13 +733,18 @@ def _host_culprit(name: str, line: BodyLine, resource: str, value: float, eviden
 
 
 def _by_accounting(evidence: Evidence) -> list[Culprit]:
-    """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain."""
+    """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain; or the data set as
+    a whole, where that gains and all of its stages are small parts of it."""
     stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
-    leaves = [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+    leaves, own = _leaves(stages), _own_stages(evidence)
     gain = evidence.contrast(evidence.ceiling_id, "none")
     if not leaves or gain is None or gain.value < 1 + 3 * evidence.threshold:
         return []
     stage = max(leaves, key=mean_ms)
+    whole = evidence.contrast("samples", "none")
+    parts = [part for part in own if part.id != "code"]
+    if stage in parts and whole is not None and whole.low > 1 and max(_own_shares(own, parts)) < LITTLE:
+        return [_many_steps(evidence, own, _leaves(own))]
     sentence = (
         f"It takes {share_of(evidence, stage):.0%} of a sample's time, and the gain is computed from that: no removal of "
         "a single stage was shown to help."

@@ -141,7 +141,8 @@ def step_varies(evidence: Evidence) -> bool:
     the step depends on the data (new shapes, for instance).
 
     Busy workers could slow the body too. So either the usual step is as fast as from cache and only some are long, or
-    the body is fast while the workers are busy but the batch comes from cache (the rung without transport).
+    the body is fast while the workers are busy but the batch comes from cache (the rung without transport). Batches that
+    are sent anew from a worker's cache must then be fast too: else memory that the body is the first to touch is to blame.
     """
     bodies = sorted(body for block in evidence.of("none") for body in block.bodies_ns)
     if len(bodies) < 8 or evidence.wait_fraction("none") > 2 * evidence.threshold:
@@ -151,8 +152,16 @@ def step_varies(evidence: Evidence) -> bool:
     is_slower = bool(cached) and mean > 1.15 * estimate.mean(cached)  # else cached batches have the same long steps
     if is_slower and usual < 1.15 * cached[len(cached) // 2] and mean > 1.3 * usual:
         return True
-    busy = _bodies(evidence, "knockout:ipc")
-    return bool(cached and busy) and estimate.mean(busy) < 1.15 * estimate.mean(cached) < mean / 1.15
+    sent = _bodies(evidence, "collated")
+    if sent and estimate.mean(sent) ** 2 > mean * estimate.mean(cached):
+        return False  # nearer to fresh batches than to cached ones
+    return is_quick_beside_workers(evidence) and 1.15 * estimate.mean(cached) < mean / 1.15
+
+
+def is_quick_beside_workers(evidence: Evidence) -> bool:
+    """Whether the body on a cached batch was seen to be about as fast while the workers make theirs as while they rest."""
+    cached, busy = _bodies(evidence, evidence.ceiling_id), _bodies(evidence, "knockout:ipc")
+    return bool(cached and busy) and estimate.mean(busy) < 1.15 * estimate.mean(cached)
 
 
 def _bodies(evidence: Evidence, rung: str) -> list[int]:

@@ -12,7 +12,7 @@ from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import BUSY, THRESHOLD, Evidence, share_of, step_varies, waiting_of, without_copies
 from unstarve.judge.needs import find_needs
-from unstarve.judge.walltime import dropping_start, span_s, waiting_loader, wall_time
+from unstarve.judge.walltime import dropping_start, is_within, span_s, waiting_loader, wall_time
 from unstarve.recording import Recording, Stage
 from unstarve.remedies import remedies
 from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
@@ -85,8 +85,10 @@ def account(recording: Recording) -> Report:
     total = sum(start.ended_ns - start.created_ns for start in ours)
     first = sum(start.construct_ns + start.first_wait_ns for start in ours)
     waits = sum(start.wait_ns - start.first_wait_ns for start in ours)
-    others = int(1e9 * sum(span_s(start) for start in starts if start.loader != main.loader))
-    whole = max(1, total + others)
+    apart = [start for start in starts if start.loader != main.loader]
+    others = int(1e9 * sum(span_s(start) for start in apart))
+    within = int(1e9 * sum(span_s(start) for start in apart if is_within(start, ours)))
+    whole = max(1, total + others - within)
     waiting = waits / max(1, total - first)
     steps = sum(start.batches for start in ours)
     bound = "start" if first > 0.5 * total else "input" if waiting > THRESHOLD else "step"
@@ -98,7 +100,7 @@ def account(recording: Recording) -> Report:
         verdict=Verdict(bound=bound, sentence=sentence),
         baseline=None,
         ceiling=None,
-        time=WallTime(steady=(total - first) / whole, start=first / whole, other_loaders=others / whole),
+        time=WallTime(steady=max(0, total - first - within) / whole, start=first / whole, other_loaders=others / whole),
         waiting=waiting,
         caveats=(
             Caveat(id="passive", sentence="Nothing was served from cache: `unstarve run` tells what mending gains."),

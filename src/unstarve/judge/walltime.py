@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence
@@ -22,36 +24,47 @@ LONG_DROP_NS = 1_000_000_000
 def wall_time(evidence: Evidence) -> WallTime:
     """Account of the wall time of one epoch as the script would run it without us.
 
-    Steady time is the epoch's steps at the baseline rate; starts are those of natural iterators, the recurring ones
-    where there are any; other loaders count once an epoch. Of an epoch that has no length, and of which no end was seen,
+    Steady time is the epoch's steps at the baseline rate; starts are those of natural iterators, as far as they come
+    again with every epoch; other loaders count once an epoch. Of an epoch that has no length, and of which no end was seen,
     nothing is claimed: then all is steady.
     """
-    recording, loader = evidence.recording, evidence.loader
     period = 1 / evidence.rates["none"].value
-    natural = [start for start in recording.starts if start.loader == loader.number and start.natural]
-    recurring = natural[1:] or natural
-    start = estimate.mean([start_cost_s(item, period) for item in recurring])
-    ours = [item for item in recording.starts if item.loader == loader.number]
+    start = estimate.mean([start_cost_s(item, period) for item in recurring_starts(evidence)])
+    ours = _ours(evidence)
     length = epoch_batches(evidence)
-    inside = [span_s(item) for item in _others(evidence) if _is_inside(item, ours)]
-    between = [span_s(item) for item in _others(evidence) if not _is_inside(item, ours)]
-    inside_step = sum(inside) / max(1, sum(item.batches for item in ours))
+    apart = [item for item in _others(evidence) if not _is_beside(item)]
+    inside = sum(span_s(item) for item in apart if _is_inside(item, ours)) / max(1, sum(item.batches for item in ours))
+    beside = _beside_s(evidence)
     if math.isinf(length):
-        share = inside_step / (period + inside_step)
-        return WallTime(steady=1 - share, start=0.0, other_loaders=share)
-    steady = max(1.0, length) * period
-    other = sum(between) / _epochs(evidence) + inside_step * length
+        whole = period + inside
+        return WallTime(steady=(period - beside) / whole, start=0.0, other_loaders=(beside + inside) / whole)
+    steady = max(1.0, length) * (period - beside)
+    between = sum(span_s(item) for item in apart if not _is_inside(item, ours))
+    between += sum(_start_s(item) for item in _others(evidence) if _is_beside(item))
+    other = between / _epochs(evidence) + (beside + inside) * max(1.0, length)
     total = steady + start + other
     return WallTime(steady=steady / total, start=start / total, other_loaders=other / total)
+
+
+def recurring_starts(evidence: Evidence) -> list[Start]:
+    """Natural starts of the loader that was diagnosed which stand for that of every epoch: without the first where there
+    is another. Of a lone first start of workers that outlive the epoch only the sampler's part is known to come again."""
+    loader = evidence.loader
+    natural = [start for start in _ours(evidence) if start.natural]
+    if natural[1:] or not loader.persistent_workers:
+        return natural[1:] or natural
+    return [
+        replace(
+            item, construct_ns=0, first_wait_ns=0, dropped_ns=item.dropped_ns - item.construct_ns - item.first_wait_ns
+        )
+        for item in natural
+    ]
 
 
 def epoch_batches(evidence: Evidence) -> float:
     """Batches of an epoch: as the loader says, unless the loop was seen to leave it sooner, time and again; without a
     length as far as epochs were seen to end, and endless where none was."""
-    ours = [item for item in evidence.recording.starts if item.loader == evidence.loader.number]
-    last = max((other.created_ns for other in _others(evidence)), default=-1)  # a validation, say, follows an epoch
-    ended = [item.batches for item in ours if item is not ours[-1] or item.ended_ns <= last]
-    length = evidence.loader.length
+    ended, length = _ended(evidence), evidence.loader.length
     if length is None:
         return estimate.mean(ended) if ended else math.inf
     if len(ended) >= LEFT_EARLY and max(ended) < length / 2:
@@ -59,26 +72,60 @@ def epoch_batches(evidence: Evidence) -> float:
     return float(length)
 
 
+def _ours(evidence: Evidence) -> list[Start]:
+    return [item for item in evidence.recording.starts if item.loader == evidence.loader.number]
+
+
 def _others(evidence: Evidence) -> list[Start]:
-    return [item for item in evidence.recording.starts if item.loader != evidence.loader.number]
+    """Iterators of other loaders, but for those that were done with before the loop began: an evaluation of the untrained
+    model, say, happens once in a run."""
+    began = min((item.created_ns for item in _ours(evidence)), default=0)
+    return [
+        item for item in evidence.recording.starts if item.loader != evidence.loader.number and item.ended_ns > began
+    ]
 
 
-def _is_inside(other: Start, ours: list[Start]) -> bool:
+def _is_inside(other: Start, ours: Sequence[Start]) -> bool:
     """Whether it was begun in the middle of an epoch: such as for a validation every so many steps."""
     return any(item.created_ns < other.created_ns < item.ended_ns for item in ours)
 
 
+def is_within(other: Start, ours: Sequence[Start]) -> bool:
+    """Whether what it took of the script's time lies within that of the epochs `ours`."""
+    return _is_beside(other) or _is_inside(other, ours)
+
+
+def _is_beside(other: Start) -> bool:
+    """Whether the loop went on beside it, as over the other loader of a `zip`."""
+    return other.beside > other.batches / 4
+
+
 def span_s(other: Start) -> float:
     """What an iterator of another loader took of the script's time: waiting, where the loop went on beside it."""
-    is_beside = other.beside > other.batches / 4
-    return (other.construct_ns + other.wait_ns if is_beside else other.ended_ns - other.created_ns) / 1e9
+    return (other.construct_ns + other.wait_ns if _is_beside(other) else other.ended_ns - other.created_ns) / 1e9
+
+
+def _start_s(other: Start) -> float:
+    return (other.construct_ns + other.first_wait_ns) / 1e9
+
+
+def _beside_s(evidence: Evidence) -> float:
+    """How long each step waits for loaders that are drawn from beside the loop: a part of its body, starts left out."""
+    waits = sum(item.wait_ns - item.first_wait_ns for item in _others(evidence) if _is_beside(item)) / 1e9
+    body = (1 - evidence.wait_fraction("none")) / evidence.rates["none"].value
+    return max(0.0, min(body, waits / max(1, sum(item.batches for item in _ours(evidence)))))
+
+
+def _ended(evidence: Evidence) -> list[int]:
+    """Batches of each epoch that was seen to end."""
+    ours = _ours(evidence)
+    last = max((other.created_ns for other in _others(evidence)), default=-1)  # a validation, say, follows an epoch
+    return [item.batches for item in ours if item is not ours[-1] or item.ended_ns <= last]
 
 
 def _epochs(evidence: Evidence) -> int:
-    """Whole epochs of the loader that was diagnosed, within the run."""
-    loader = evidence.loader
-    ours = [item for item in evidence.recording.starts if item.loader == loader.number]
-    return max(1, len([item for item in ours if loader.length and item.batches >= loader.length]))
+    """Epochs of the loader that was diagnosed which were seen to end, without mere looks at some batches."""
+    return max(1, sum(batches >= epoch_batches(evidence) / 2 for batches in _ended(evidence)))
 
 
 def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] | None:
@@ -97,12 +144,11 @@ def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] |
 
 def start_cost_s(start: Start, period_s: float) -> float:
     """What an iterator cost before the first batch that the loop used, beyond the wait that every step has."""
-    return max(0.0, max(start.construct_ns + start.first_wait_ns, start.dropped_ns) / 1e9 - period_s)
+    return max(0.0, max(start.construct_ns + start.first_wait_ns, start.sampler_ns, start.dropped_ns) / 1e9 - period_s)
 
 
 def dropping_start(evidence: Evidence) -> Start | None:
     """The iterator at whose beginning the loop dropped batches unused for long, if there is one."""
-    ours = [start for start in evidence.recording.starts if start.loader == evidence.loader.number]
-    worst = max(ours, key=lambda start: start.dropped_ns, default=None)
+    worst = max(_ours(evidence), key=lambda start: start.dropped_ns, default=None)
     is_long = worst is not None and worst.dropped >= MANY_DROPPED and worst.dropped_ns > LONG_DROP_NS
     return worst if is_long else None

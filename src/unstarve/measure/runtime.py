@@ -19,7 +19,7 @@ import torch
 
 from unstarve import labels
 from unstarve.measure import split, values
-from unstarve.measure.counters import ReadCount, RunDelay
+from unstarve.measure.counters import ReadCount, RunDelay, cpu_ns
 from unstarve.measure.pool import Pool
 from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unsplittable
 
@@ -120,7 +120,7 @@ class Cost:
     wall_ns: list[int] = field(default_factory=list)
     """Wall time of each sample."""
     cpu_ns: list[int] = field(default_factory=list)
-    """CPU time (process, all threads) of each sample."""
+    """CPU time of each sample, as `counters.cpu_ns` tells it."""
     delay_ns: list[int] = field(default_factory=list)
     """How long each sample was ready to run but had no core."""
     read_bytes: int = 0
@@ -332,7 +332,7 @@ class Observer:
         """End what is still open above the function's first `height` items; no value is kept of it."""
         if len(self._stack) <= self._base + height:
             return
-        now, cpu = time.perf_counter_ns(), time.process_time_ns()
+        now, cpu = time.perf_counter_ns(), cpu_ns()
         while len(self._stack) > self._base + height:
             item, address = self._stack[-1], self._address()
             if item.number != ANY_ITERATION:
@@ -367,7 +367,7 @@ class Observer:
         if counts:
             item.reads, item.faults = self._reads.read(), page_faults()
         item.delay_ns = self._delay.read_ns()
-        item.cpu_ns = time.process_time_ns()
+        item.cpu_ns = cpu_ns()
         item.wall_ns = time.perf_counter_ns()
         self._overhead_ns += item.wall_ns - began
         item.overhead_ns = self._overhead_ns
@@ -393,7 +393,7 @@ class Observer:
 
     def _end(self, names: tuple[str, ...], frame: dict[str, Any], describe: Callable[..., Cost]) -> None:
         self._force([frame[name] for name in names if name in frame])
-        now, cpu = time.perf_counter_ns(), time.process_time_ns()
+        now, cpu = time.perf_counter_ns(), cpu_ns()
         address, item = self._address(), self._stack[-1]
         self._account(address, item, now, cpu)
         if address not in self.costs:

@@ -26,7 +26,7 @@ from torch.utils.data import ChainDataset
 
 from unstarve import labels
 from unstarve.measure import split, values
-from unstarve.measure.counters import ReadCount, RunDelay
+from unstarve.measure.counters import ReadCount, RunDelay, cpu_ns
 from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import (
     UNSET,
@@ -656,7 +656,7 @@ class StreamObserver:
     def _figures(self) -> tuple[int, ...]:
         """Wall time, CPU time, bytes and calls of reading, bytes from storage, page faults, delay so far."""
         reads = self._reads.read()
-        delay, cpu, faults = self._delay.read_ns(), time.process_time_ns(), page_faults()
+        delay, cpu, faults = self._delay.read_ns(), cpu_ns(), page_faults()
         return time.perf_counter_ns(), cpu, *reads, faults, delay
 
 

@@ -22,7 +22,7 @@ from torch.utils.data import Subset, _DatasetKind, default_collate, get_worker_i
 
 from unstarve.measure import environment, lean, threads, values
 from unstarve.measure.body import BodySampler
-from unstarve.measure.counters import RunDelay
+from unstarve.measure.counters import RunDelay, cpu_ns
 from unstarve.measure.heads import SAMPLES, Making, Repeats, repeated
 from unstarve.measure.memory import COLLECTOR, Look, MemoryWatch
 from unstarve.measure.pool import Pool
@@ -75,7 +75,7 @@ class Telemetry(NamedTuple):
     wall_ns: int
     """Wall time of making it."""
     cpu_ns: int
-    """CPU time (process, all threads) of making it."""
+    """CPU time of making it, as `counters.cpu_ns` tells it."""
     copied_ns: int = 0
     """Of the wall time, what serving from pools spent on copying."""
     delay_ns: int = 0
@@ -231,7 +231,7 @@ class Instruments:
             with contextlib.suppress(OSError):  # cores that this process may not use: the trial changes nothing then
                 self._try_settings(order)
             self._arrangement.undo()
-        began, cpu, delay = time.perf_counter_ns(), time.process_time_ns(), self._run_delay.read_ns()
+        began, cpu, delay = time.perf_counter_ns(), cpu_ns(), self._run_delay.read_ns()
         collected = COLLECTOR.ns
         is_plain = order["mode"] == "run"
         copied = 0 if is_plain else self._copied_ns()
@@ -249,7 +249,7 @@ class Instruments:
             if self._worker < 0:
                 raise
             return _wrapped_exception(self._worker)
-        wall, used = time.perf_counter_ns() - began, time.process_time_ns() - cpu
+        wall, used = time.perf_counter_ns() - began, cpu_ns() - cpu
         copied = 0 if is_plain else self._copied_ns() - copied
         delay = self._run_delay.read_ns() - delay
         collected = COLLECTOR.ns - collected
@@ -628,10 +628,10 @@ class _Watch:
         else:
             samples = self._some_samples(fetcher.dataset, index)
         self._batch_size = len(index) if fetcher.auto_collation else 1
-        before, cpu, overhead = time.perf_counter_ns(), time.process_time_ns(), self._collate_observer.overhead_ns
+        before, cpu, overhead = time.perf_counter_ns(), cpu_ns(), self._collate_observer.overhead_ns
         batch = self._collate(fetcher.collate_fn, samples)
         overhead = self._collate_observer.overhead_ns - overhead
-        wall, used = time.perf_counter_ns() - before, time.process_time_ns() - cpu
+        wall, used = time.perf_counter_ns() - before, cpu_ns() - cpu
         self._collates.append((max(1, wall - overhead), max(1, used - overhead)))
         self._keep(self._batch_pool, batch, BATCH_POOL if self._limit else 0)
         return batch
@@ -704,11 +704,11 @@ class _Watch:
         return make()
 
     def _timed(self, make: Callable[[], Any]) -> Any:
-        before, cpu, overhead = time.perf_counter_ns(), time.process_time_ns(), self._observer.overhead_ns
+        before, cpu, overhead = time.perf_counter_ns(), cpu_ns(), self._observer.overhead_ns
         sample = make()
         if self._seen >= self._skip:
             overhead = self._observer.overhead_ns - overhead
-            wall, used = time.perf_counter_ns() - before, time.process_time_ns() - cpu
+            wall, used = time.perf_counter_ns() - before, cpu_ns() - cpu
             self._samples.append((max(1, wall - overhead), max(1, used - overhead)))
         self._seen += 1
         self._keep(self._sample_pool, sample, self._limit)
