@@ -84,6 +84,7 @@ def snapshot(value: Any, shared: tuple[Any, ...] = ()) -> Any:
     """
     memo: dict[int, Any] = {id(item): item for item in shared if not _is_atom(item)}
     try:
+        _copy_dragging(value, memo)
         duplicate = _copy(value, memo)
         _refuse_mixed_aliases(value)
     except Uncopyable:
@@ -91,6 +92,13 @@ def snapshot(value: Any, shared: tuple[Any, ...] = ()) -> Any:
     except Exception as error:  # a user's __deepcopy__ may raise anything
         raise Uncopyable(f"a value of type {type(value).__name__} cannot be copied ({error})") from error
     return duplicate
+
+
+def _copy_dragging(value: Any, memo: dict[int, Any]) -> None:
+    """Copy the views in `value` that are to leave their storage behind, before `copy.deepcopy` would take it along."""
+    found = [part for part in _parts(value, set(memo)) if isinstance(part, torch.Tensor) and _is_dragging(part)]
+    memo.update((id(part), _copy_part(part)) for part in found if id(part) not in memo)
+    memo[id(memo)] = found  # kept, as `copy` does: a view that a property made must not leave its number to another
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
@@ -106,17 +114,7 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return known
     _refuse_live(value)
     _share_atoms(value, memo)
-    _copy_dragging(value, memo)
     return copy.deepcopy(value, memo)
-
-
-def _copy_dragging(value: Any, memo: dict[int, Any]) -> None:
-    """Let `copy.deepcopy` leave the storage behind a view inside an object where a copy of the view alone would."""
-    parts = [part for part in _parts(value, set(memo)) if isinstance(part, torch.Tensor) and id(part) not in memo]
-    memo.setdefault(id(memo), []).extend(
-        parts
-    )  # as `copy` does: what a property made must not go, and leave its number
-    memo.update((id(part), _copy_part(part)) for part in parts if _is_dragging(part))
 
 
 def _copy_known(value: Any, memo: dict[int, Any]) -> Any:
@@ -152,7 +150,7 @@ def _copy_builtin_method(value: Any, memo: dict[int, Any]) -> Any:
 def _copy_tensor(value: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     if value.requires_grad and not value.is_leaf:
         raise Uncopyable("a tensor that is part of a gradient graph cannot be copied")
-    return _copy_part(value) if _is_dragging(value) else copy.deepcopy(value, memo)
+    return copy.deepcopy(value, memo)
 
 
 def _is_dragging(value: torch.Tensor) -> bool:
