@@ -972,3 +972,57 @@ def test_epochs_that_a_loop_leaves_early_are_as_long_as_it_lets_them() -> None:
     long = dataclasses.replace(LOADER, length=10_000)
     starts = tuple(make_start(first_ms=4000, batches=100) for _ in range(4))
     assert judge(make_recording(FED, starts=starts, loader=long)).verdict.bound == "start"
+
+
+def begun_in_steps(count: int, *, sampler_ms: float, wait_ms: float, num_workers: int = 0) -> Report:
+    """The report on a loop whose steps of 20 ms each make an iterator over another loader for one batch."""
+    other = dataclasses.replace(
+        make_start(loader=1, batches=1, construct_ms=1, first_ms=int(wait_ms)),
+        wait_ns=int(wait_ms * MS), sampler_ns=int(sampler_ms * MS), beside=1,
+    )  # fmt: skip
+    ours = dataclasses.replace(make_start(batches=100), created_ns=0)
+    others = tuple(dataclasses.replace(other, created_ns=i * 20 * MS, ended_ns=(i + 1) * 20 * MS) for i in range(count))
+    valid = dataclasses.replace(VALID, num_workers=num_workers)
+    return judge(make_recording(FED, starts=(ours, *others), loaders=(LOADER, valid)))
+
+
+def test_a_loader_that_every_step_begins_anew_is_blamed_for_its_starts() -> None:
+    """What one iterator for all steps would save is its gain: the sampler's start, not the making of the batch."""
+    report = begun_in_steps(100, sampler_ms=9, wait_ms=10)
+    assert report.verdict.bound == "input"
+    culprit = report.verdict.culprits[0]
+    assert (culprit.kind, culprit.stage) == ("sampler", "loader:1")
+    assert culprit.gain.value == pytest.approx(2.0, rel=0.05)
+    assert "one-iterator" in {remedy.id for remedy in report.remedies}
+    assert report.time.other_loaders == pytest.approx(11 / 20, rel=0.05)
+
+
+def test_a_look_at_another_loader_now_and_then_is_not_begun_in_every_step() -> None:
+    assert "sampler" not in {culprit.kind for culprit in begun_in_steps(5, sampler_ms=9, wait_ms=10).verdict.culprits}
+
+
+def passed_on(share: float, *, step_ms: float = 20.0) -> Report:
+    """The report on a loop in whose body a generator around the loader takes this share."""
+    line = BodyLine(
+        source="train.py:30", text="yield augment(batch)", wall_fraction=share, cpu_fraction=share, busy_inclusive=share,
+        wall_inclusive=share, in_iterator=share,
+    )  # fmt: skip
+    return judge(make_recording({"none": step_ms + 0.1, "host": step_ms}, body=(line,)))
+
+
+def test_work_between_the_loader_and_the_loop_is_input() -> None:
+    """A generator that takes half of the body on batches that it hands on is named with its line."""
+    report = passed_on(0.5)
+    assert report.verdict.bound == "input"
+    culprit = report.verdict.culprits[0]
+    assert (culprit.kind, culprit.source, culprit.resource) == ("loader", "train.py:30", "cpu")
+    assert culprit.gain.value == pytest.approx(2.0, rel=0.05)
+    assert "work-in-workers" in {remedy.id for remedy in report.remedies}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.99])
+def test_a_loop_that_is_a_generator_itself_is_not_input(share: float) -> None:
+    """Nor is a generator that hands batches on at once."""
+    report = passed_on(share)
+    assert report.verdict.bound == "step"
+    assert "loader" not in {culprit.kind for culprit in report.verdict.culprits}

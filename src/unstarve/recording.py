@@ -327,6 +327,9 @@ class BodyLine:
     """Share of the body's wall time spent there or in what the line calls."""
     depth: int = 0
     """Functions of the user's around it, from the loop's own at 0."""
+    in_iterator: float = 0.0
+    """Share of the body's wall time spent there, or in what the line calls, by a generator of the user's that draws from the
+    loader and is drawn from by the loop; at the lines of that generator only."""
     syncs: float = 0.0
     """How often the line waited for the device in a step, where the device can tell; such waits spin on a core."""
 

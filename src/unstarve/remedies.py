@@ -348,8 +348,22 @@ def _of_the_copy(recording: Recording, culprit: Culprit, tried: Estimate) -> Est
     return Estimate(value=value, low=min(low, value), high=max(value, min(high, culprit.gain.high)))
 
 
+def _work_in_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.stage != "iterator":
+        return None
+    return Remedy(
+        id="work-in-workers",
+        advice=(
+            "The generator around the loader works in series with the step: do its work on samples in the dataset or on batches "
+            "in `collate_fn`, so that workers do it beside the step, or on the device."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
 def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.kind != "worker-start":
+    if culprit.kind != "worker-start" and "every step" not in culprit.name:
         return None
     if culprit.stage == "worker-start:dropped":
         return Remedy(
@@ -542,6 +556,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _keep_workers,
+    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _work_in_workers, _keep_workers,
     _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

@@ -221,13 +221,14 @@ def test_a_worker_that_hangs_ends_the_wait() -> None:
 
 
 def natural_step(wait: int, body: int) -> Step:
-    return Step(wait, body, True, None)
+    return Step(wait * 1_000_000, body * 1_000_000, True, None)
 
 
 def test_batches_that_lay_ready_do_not_make_the_untouched_loop_look_fast() -> None:
     ready = [natural_step(0, 30)] * 3
     assert natural_period_ns(ready, num_workers=2, prefetch_factor=2) == 0
     starved = [natural_step(70, 30), natural_step(0, 30)]
-    assert natural_period_ns([*ready, *starved], num_workers=2, prefetch_factor=2) == 65
-    assert natural_period_ns([natural_step(0, 30)] * 6, num_workers=2, prefetch_factor=2) == 30
-    assert natural_period_ns([natural_step(0, 30)] * 2, num_workers=0, prefetch_factor=2) == 30
+    assert natural_period_ns([*ready, *starved], num_workers=2, prefetch_factor=2) == 65_000_000
+    assert natural_period_ns([natural_step(0, 60)] * 6, num_workers=2, prefetch_factor=2) == 60_000_000
+    assert natural_period_ns([natural_step(0, 60)] * 2, num_workers=0, prefetch_factor=2) == 60_000_000
+    assert natural_period_ns([natural_step(0, 6)] * 9, num_workers=0, prefetch_factor=2) == 0

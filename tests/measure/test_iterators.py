@@ -386,3 +386,41 @@ def test_short_epochs_that_follow_each_other_at_once_give_a_verdict() -> None:
     recording = engine.recording()
     assert [block for block in recording.blocks if block.rung == "none"]
     assert judge.judge(recording).verdict.bound in ("step", "start", "unresolved")
+
+
+def test_steps_that_each_begin_another_loader_are_whole() -> None:
+    """As in adversarial training: a batch of the other loader from a new iterator in every step belongs to the step."""
+    loader, other = DataLoader(Numbers(4000), batch_size=2, num_workers=1), DataLoader(Numbers(64), batch_size=2)
+    engine = Engine(Options(budget_s=6))
+    with installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for _batch in loader:
+                next(iter(other))
+                time.sleep(0.01)
+    recording = engine.recording()
+    assert recording.loader is not None
+    assert recording.loader.length == 2000
+    assert [block for block in recording.blocks if block.rung == "none"]
+
+
+class Augmented:
+    """A loader around a loader."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.loader:
+            time.sleep(0.01)
+            yield batch
+
+
+def test_the_time_that_a_generator_around_the_loader_takes_is_told() -> None:
+    engine = Engine(Options(budget_s=6))
+    with installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for _batch in Augmented(DataLoader(Numbers(4000), batch_size=2, num_workers=1)):
+                time.sleep(0.01)
+    lines = {line.text: line.in_iterator for line in engine.recording().body if line.in_iterator}
+    assert list(lines) == ["time.sleep(0.01)"]
+    assert 0.3 < lines["time.sleep(0.01)"] < 0.7

@@ -22,8 +22,8 @@ from unstarve.judge.evidence import (
 )
 from unstarve.judge.memory import collected, collecting_share, copied_pages
 from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
-from unstarve.judge.walltime import dropping_start, recurring_starts, waiting_loader
-from unstarve.recording import BodyLine, Stage
+from unstarve.judge.walltime import begun_in_steps, dropping_start, iterator_share, recurring_starts, waiting_loader
+from unstarve.recording import BodyLine, Loader, Stage
 from unstarve.report import Culprit, Estimate, WallTime
 
 WORTH = 1.03
@@ -43,6 +43,9 @@ LITTLE = 0.25
 
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
+
+HALF = 0.5
+"""Share from which on a part stands for the whole."""
 
 COMPARABLE = 1 / 3
 """A setting goes before a stage only if it gains this part of what the stage gains, on a log scale."""
@@ -73,6 +76,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     rules: tuple[Rule, ...] = (
         _other_loader,
         _second_loader,
+        _iterator,
         _knocked_out,
         _read_for_free,
         _whole_dataset,
@@ -297,6 +301,9 @@ def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
     if found is None or found[1] < evidence.threshold:
         return []
     loader, share = found
+    saved = begun_in_steps(evidence).get(loader.number, 0.0)
+    if saved > HALF:
+        return [_begun_anew(evidence, loader, share * saved)]
     value = 1 / max(0.02, 1 - share)
     has_workers = loader.num_workers > 0
     return [
@@ -310,6 +317,49 @@ def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
             evidence=f"Waiting for this other loader takes {share:.0%} of an epoch's wall time (clocked, not tried).",
         )
     ]
+
+
+def _iterator(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """A generator between the loader and the loop, which works in the loop's own process and in series with the step."""
+    share = iterator_share(evidence)
+    lines = [line for line in evidence.recording.body if line.in_iterator]
+    if share < evidence.threshold or not lines:
+        return []
+    line = max(lines, key=lambda line: line.in_iterator)
+    busy = line.busy_inclusive / max(1e-9, line.wall_inclusive)
+    return [
+        Culprit(
+            stage="iterator",
+            kind="loader",
+            name=f"iterator around the loader: {line.text}",
+            source=line.source,
+            text=line.text,
+            resource="cpu" if busy > HALF else "wait",
+            gain=estimate.computed(1 / max(0.02, 1 - share), down=0.7, up=1.2),
+            evidence=(
+                f"This generator of the script takes {share:.0%} of the loop's time on batches that it hands on, in the loop's "
+                "own process, while the step waits (sampled, not tried)."
+            ),
+        )
+    ]
+
+
+def _begun_anew(evidence: Evidence, loader: Loader, share: float) -> Culprit:
+    starts = [start for start in evidence.recording.starts if start.loader == loader.number]
+    sampler = sum(start.sampler_ns for start in starts)
+    cost = sum(start.construct_ns + start.first_wait_ns for start in starts)
+    return Culprit(
+        stage=f"loader:{loader.number}",
+        kind="sampler" if sampler > HALF * cost else "worker-start",
+        name=f"{loader.name}, a new iterator for every step",
+        source=loader.source,
+        resource="cpu" if loader.num_workers == 0 else "wait",
+        gain=estimate.computed(1 / max(0.02, 1 - share), down=0.6, up=1.2),
+        evidence=(
+            f"{len(starts)} iterators of this other loader gave a batch or two each; starting one takes "
+            f"{cost / len(starts) / 1e6:.3g} ms, {sampler / len(starts) / 1e6:.3g} ms of it in the sampler (clocked, not tried)."
+        ),
+    )
 
 
 def _other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:

@@ -12,7 +12,7 @@ from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import BUSY, THRESHOLD, Evidence, share_of, step_varies, waiting_of, without_copies
 from unstarve.judge.needs import find_needs
-from unstarve.judge.walltime import dropping_start, is_within, span_s, waiting_loader, wall_time
+from unstarve.judge.walltime import dropping_start, is_within, iterator_share, span_s, waiting_loader, wall_time
 from unstarve.recording import Recording, Stage
 from unstarve.remedies import remedies
 from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
@@ -123,6 +123,8 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
         return "input"
     other = waiting_loader(evidence, time)
     if other is not None and 1 / max(0.01, 1 - other[1]) > max(edge, headroom.value):
+        return "input"
+    if 1 / max(0.01, 1 - iterator_share(evidence)) > max(edge, headroom.value):
         return "input"
     if dropping_start(evidence) is not None:
         return "start"

@@ -17,6 +17,15 @@ MANY_DROPPED = 10
 LEFT_EARLY = 2
 """Epochs that a loop must have left long before their end for that to be its way."""
 
+MOSTLY_ITERATOR = 0.9
+"""A generator that takes more of the loop's body than this is the loop, and yields what that makes of its batches."""
+
+BRIEF = 2
+"""Batches that are taken from an iterator which is made for one step."""
+
+FEWEST_ANEW = 4
+"""Iterators from which on it is the loop's way to make them."""
+
 LONG_DROP_NS = 1_000_000_000
 """Time that they must have taken to be worth a word."""
 
@@ -40,7 +49,8 @@ def wall_time(evidence: Evidence) -> WallTime:
         return WallTime(steady=(period - beside) / whole, start=0.0, other_loaders=(beside + inside) / whole)
     steady = max(1.0, length) * (period - beside)
     between = sum(span_s(item) for item in apart if not _is_inside(item, ours))
-    between += sum(_start_s(item) for item in _others(evidence) if _is_beside(item))
+    anew = begun_in_steps(evidence)
+    between += sum(_start_s(item) for item in _others(evidence) if _is_beside(item) and item.loader not in anew)
     other = between / _epochs(evidence) + (beside + inside) * max(1.0, length)
     total = steady + start + other
     return WallTime(steady=steady / total, start=start / total, other_loaders=other / total)
@@ -110,8 +120,11 @@ def _start_s(other: Start) -> float:
 
 
 def _beside_s(evidence: Evidence) -> float:
-    """How long each step waits for loaders that are drawn from beside the loop: a part of its body, starts left out."""
-    waits = sum(item.wait_ns - item.first_wait_ns for item in _others(evidence) if _is_beside(item)) / 1e9
+    """How long each step waits for loaders that are drawn from beside the loop: a part of its body. Starts are left out
+    unless there is one in every step."""
+    anew = begun_in_steps(evidence)
+    beside = [item for item in _others(evidence) if _is_beside(item)]
+    waits = sum(span_s(item) - (0 if item.loader in anew else _start_s(item)) for item in beside)
     body = (1 - evidence.wait_fraction("none")) / evidence.rates["none"].value
     return max(0.0, min(body, waits / max(1, sum(item.batches for item in _ours(evidence)))))
 
@@ -140,6 +153,33 @@ def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] |
     number = max(waits, key=lambda each: waits[each])
     loader = next(each for each in evidence.recording.loaders if each.number == number)
     return loader, time.other_loaders * min(1.0, waits[number] / spans)
+
+
+def iterator_share(evidence: Evidence) -> float:
+    """Share of the untouched loop's time that goes into a generator of the script's between the loader and the loop, which
+    works while the loop waits; 0 where all of the body is in one, which then is the loop itself."""
+    share = sum(line.in_iterator for line in evidence.recording.body)
+    if share > MOSTLY_ITERATOR:
+        return 0.0
+    fed = estimate.mean([sum(block.bodies_ns) / block.steps for block in evidence.of(evidence.ceiling_id)]) / 1e9
+    return min(1.0, share * fed * evidence.rates["none"].value)
+
+
+def begun_in_steps(evidence: Evidence) -> dict[int, float]:
+    """Other loaders that the loop begins anew in every step for a batch or two, by number, with the share of what they take
+    that one iterator for all steps would save: without workers its batches would still have to be made."""
+    ours = sum(item.batches for item in _ours(evidence))
+    found = {}
+    for number in {item.loader for item in _others(evidence)}:
+        starts = [item for item in _others(evidence) if item.loader == number and _is_beside(item)]
+        is_anew = sum(item.batches for item in starts) <= BRIEF * len(starts)
+        if len(starts) < FEWEST_ANEW or not is_anew or len(starts) < ours / 2:
+            continue
+        loader = next(each for each in evidence.recording.loaders if each.number == number)
+        first = [item.first_wait_ns if loader.num_workers else item.sampler_ns for item in starts]
+        saved = sum(item.construct_ns for item in starts) + sum(first)
+        found[number] = min(1.0, saved / 1e9 / max(1e-9, sum(map(span_s, starts))))
+    return found
 
 
 def start_cost_s(start: Start, period_s: float) -> float:

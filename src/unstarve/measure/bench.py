@@ -76,7 +76,7 @@ class LoopBench:
         self.can_pin = torch.cuda.is_available()
         self.machine_cores = environment.machine_cores()
         self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        self.body_sampler = BodySampler
+        self.body_sampler = lambda: BodySampler(iterator=session.asked_by)
         self.block = engine.add_block
         self.other_ranks = engine.set_ranks
         self.progress = engine.progress

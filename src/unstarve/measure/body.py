@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 
@@ -46,11 +46,16 @@ class BodySampler:
 
     Args:
         interval_s: between two samples.
+        iterator: the generator between the loader and the loop, if there is one.
         with_stages: where no code of the user's runs, charge the innermost generator of a library: a pipeline's stage.
     """
 
-    def __init__(self, interval_s: float = INTERVAL_S, *, with_stages: bool = False) -> None:
+    def __init__(
+        self, interval_s: float = INTERVAL_S, *, iterator: CodeType | None = None, with_stages: bool = False
+    ) -> None:
         self._interval_s = interval_s
+        self._iterator = iterator
+        self._in_iterator_ns: dict[Place, int] = defaultdict(int)
         self._with_stages = with_stages
         self._names: dict[tuple[str, int], str] = {}
         self._target = threading.get_ident()
@@ -81,6 +86,7 @@ class BodySampler:
             now, used = time.perf_counter_ns(), cpu_ns()
             if user_line(frame) is not None:
                 self._charge(_user_lines(frame), frame, now - wall, used - cpu)
+                self._charge_iterator(frame, now - wall)
             elif (stage := self._stage(frame)) is not None:
                 self._charge([stage], frame, now - wall, used - cpu)
             wall, cpu = now, used
@@ -97,6 +103,13 @@ class BodySampler:
         for depth, place in enumerate(way):
             self._inclusive_ns[place] += cpu_ns
             self._depth.setdefault(place, depth)
+
+    def _charge_iterator(self, frame: FrameType | None, wall_ns: int) -> None:
+        while self._iterator is not None and frame is not None:
+            if frame.f_code is self._iterator:
+                self._in_iterator_ns[frame.f_code.co_filename, frame.f_lineno] += wall_ns
+                return
+            frame = frame.f_back
 
     def _stage(self, frame: FrameType | None) -> Place | None:
         while self._with_stages and frame is not None and not is_package_file(frame.f_code.co_filename):
@@ -140,7 +153,15 @@ class BodySampler:
             busy_inclusive=min(1.0, self._inclusive_busy_ns[place] / total),
             wall_inclusive=min(1.0, self._inclusive_wall_ns[place] / total),
             depth=self._depth.get(place, 0),
+            in_iterator=min(1.0, self._in_iterator_ns[place] / total),
         )
+
+
+def iterator_of(frame: FrameType | None) -> CodeType | None:
+    """The user's generator that asks for a batch, if it is one that does: it hands the batch on to the loop."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame.f_code if frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR else None
 
 
 def _cpu_clock(thread: int) -> Callable[[], int]:

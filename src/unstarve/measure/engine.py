@@ -10,6 +10,7 @@ import contextlib
 import mmap
 import os
 import statistics
+import sys
 import threading
 import time
 import warnings
@@ -22,6 +23,7 @@ from torch.utils.data import DataLoader
 from unstarve import errors, simulate
 from unstarve.measure import device, environment, experiment, payload, ranks, values
 from unstarve.measure.bench import LeadingBench, LoopBench
+from unstarve.measure.body import iterator_of
 from unstarve.measure.describe import calling_place, describe_loader
 from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, epoch_length, has_workers_of_ours
@@ -59,6 +61,9 @@ TARGET_AFTER_WITHOUT_GRADIENTS = 100
 USED_NS = 300_000
 """A loop that asks for the next batch sooner has done nothing with this one but free its memory: it drops batches, as a
 resumed run may."""
+
+LEAST_NATURAL_NS = 100_000_000
+"""Steps that take less than this together say nothing of how fast a loop is that, say, works on every fourth batch."""
 
 SEAM_NS = 1_000_000
 """An epoch that follows the last within this time, from workers that go on, is the same steady state; so is one whose
@@ -100,6 +105,8 @@ class Watched:
         try:
             if threading.get_ident() != self._engine.thread:
                 return self._engine.next_elsewhere(self._session)
+            if self._session is self._engine.target:
+                self._session.asked_by = iterator_of(sys._getframe(1))
             return self._engine.next_batch(self._session, self)
         except (StopIteration, errors.Finished, errors.Stalled):
             self.is_over = True
@@ -676,12 +683,13 @@ class Engine:
 
     def _is_undisturbed(self, session: Session, pending: Pending) -> bool:
         """Whether no other loader was begun since the batch was handed out; one that gives a batch in every step, beside
-        this one, belongs to the step."""
+        this one or from an iterator made for that, belongs to the step."""
         return len(self._sessions) == 1 or all(
             other is session
             or other.pending is None
             or other.pending.delivered_ns < pending.delivered_ns
             or (other.created_ns < pending.delivered_ns and other.is_iterated)
+            or other.is_begun_in_steps_of(session)
             for other in self._sessions.values()
         )
 
@@ -1067,4 +1075,5 @@ def natural_period_ns(steps: Sequence[Step], num_workers: int, prefetch_factor: 
     steps = steps[next(waited, ready) :]
     workers = max(1, num_workers)
     turns = steps[len(steps) % workers :] if len(steps) >= workers else steps
-    return int(statistics.mean(step.wait_ns + step.body_ns for step in turns)) if turns else 0
+    spans = [step.wait_ns + step.body_ns for step in turns]
+    return int(statistics.mean(spans)) if sum(spans) >= LEAST_NATURAL_NS else 0

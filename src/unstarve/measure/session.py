@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from unstarve.measure.describe import told_length
@@ -21,6 +22,9 @@ DROP_PATIENCE_NS = 3_000_000_000
 
 LONGEST_DROP_NS = 10_000_000_000
 """The same, however long an epoch is: a starved loop that only launches work on a device looks like one that drops."""
+
+FEWEST_ANEW = 4
+"""Iterators from which on it is the way of a loop to make them in its steps."""
 
 SOME = 3
 """A loop that uses more than one batch in so many does something with them."""
@@ -78,6 +82,8 @@ class Session:
         self.is_natural = True
         self.has_started = True
         """Whether workers started for the present iterator as they would have without us."""
+        self.asked_by: CodeType | None = None
+        """The user's generator that asked for the present batch, if it was one."""
         self.is_seamless = False
         """Whether the present epoch followed the last at once, from workers that went on."""
         self.with_gradients = 0
@@ -124,6 +130,11 @@ class Session:
         """Whether the loop has an iterator that may still be asked for batches."""
         current = self.current
         return current is not None and not current.is_over
+
+    def is_begun_in_steps_of(self, loop: Session) -> bool:
+        """Whether the loop over another loader begins this one anew in its steps, for a batch or two each time."""
+        begun = len(self.starts)
+        return begun >= FEWEST_ANEW and 2 * begun >= loop.total and self.total <= 2 * (begun + 1)
 
     def only_drops(self) -> bool:
         """Whether the loop has dropped nearly all batches for so long that it will not do anything else."""
