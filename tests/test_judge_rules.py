@@ -14,7 +14,7 @@ from unstarve import estimate
 from unstarve.judge import account, judge
 from unstarve.judge.evidence import Evidence, gain_by_share
 from unstarve.payload import Change
-from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings, Start
+from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings, SlowLine, Start
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 STARVED = {"none": 80.0, "samples": 22.0, "host": 20.0}
@@ -1026,3 +1026,47 @@ def test_a_loop_that_is_a_generator_itself_is_not_input(share: float) -> None:
     report = passed_on(share)
     assert report.verdict.bound == "step"
     assert "loader" not in {culprit.kind for culprit in report.verdict.culprits}
+
+
+# --- What is rare -----------------------------------------------------------------------------------------------------
+
+
+def with_late(slow_ms: int, *, cpu_share: float = 0.0, usual_ms: int = 20) -> Report:
+    """The report on a starved loop of two workers, of whose batches one in eight takes so long, in one line of its own."""
+    late = (
+        SlowLine(source="train.py:33", text="self.open(shard)", wall_ns=900, cpu_ns=int(900 * cpu_share)),
+        SlowLine(source="train.py:40", text="parse(row)", wall_ns=100, cpu_ns=100),
+    )
+    recording = make_recording({"none": 30.0, "host": 20.0}, late=late)
+    blocks = tuple(
+        dataclasses.replace(
+            block, fetches_ns=(*(usual_ms * MS,) * 7, slow_ms * MS), fetches_cpu_ns=(5 * MS,) * 8, delays_ns=(0,) * 8
+        )
+        if block.rung == "none"
+        else block
+        for block in recording.blocks
+    )
+    return judge(dataclasses.replace(recording, blocks=blocks))
+
+
+@pytest.mark.parametrize(("cpu_share", "kind", "resource"), [(0.0, "read", "wait"), (1.0, "code", "cpu")])
+def test_a_line_that_is_rarely_slow_is_blamed_where_nothing_else_was_shown(
+    cpu_share: float, kind: str, resource: str
+) -> None:
+    """Watching a few samples does not meet what happens once in a shard; looking at what runs in late batches does."""
+    report = with_late(240, cpu_share=cpu_share)
+    culprit = report.verdict.culprits[0]
+    assert (culprit.stage, culprit.kind, culprit.resource) == ("late", kind, resource)
+    assert culprit.source == "train.py:33"
+    assert 1.2 < culprit.gain.value <= 1.55
+    assert culprit.gain.is_computed
+
+
+def test_batches_ahead_are_advised_that_bridge_a_slow_one() -> None:
+    """Twelve steps fit into the slow batch, and each of two workers has its share of these ready."""
+    remedy = next(remedy for remedy in with_late(240).remedies if remedy.id == "prefetch")
+    assert remedy.patch == "DataLoader(..., prefetch_factor=7)"
+
+
+def test_batches_that_take_about_as_long_as_usual_are_not_late() -> None:
+    assert "late" not in {culprit.stage for culprit in with_late(50).verdict.culprits}

@@ -335,6 +335,20 @@ class BodyLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlowLine:
+    """A line of the user's in which workers were seen while a batch took far longer than usual."""
+
+    source: str
+    """`file:line`."""
+    text: str
+    """The line."""
+    wall_ns: int
+    """Time spent there in such batches, all workers together, as far as it was seen."""
+    cpu_ns: int
+    """Of that, on a core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLook:
     """The memory of one worker at one moment; levels, or counts from the worker's birth."""
 
@@ -416,6 +430,8 @@ class Recording:
     """Share of a step fed from the device in which the device computed or copied, where it can tell."""
     worker_environment: dict[str, Any] = field(default_factory=dict)
     """Affinity and thread counts that the workers reported."""
+    late: tuple[SlowLine, ...] = ()
+    """Where workers were seen in batches that took far longer than usual, the line that took most first."""
     memory: tuple[MemoryLook, ...] = ()
     """Looks at the workers' memory, in the order they arrived."""
     page_bytes: int = 4096

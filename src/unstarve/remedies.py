@@ -348,6 +348,31 @@ def _of_the_copy(recording: Recording, culprit: Culprit, tried: Estimate) -> Est
     return Estimate(value=value, low=min(low, value), high=max(value, min(high, culprit.gain.high)))
 
 
+def _bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    """Enough batches ahead for the loop to go on while all workers are at a slow one."""
+    if culprit.stage != "late" or report.baseline is None or report.ceiling is None:
+        return None
+    loader = _loader(recording)
+    slowest = max(
+        (fetch for block in recording.blocks if block.rung == "none" for fetch in block.fetches_ns), default=0
+    )
+    ahead = math.ceil(slowest / 1e9 * report.ceiling.value / loader.num_workers) + 1
+    loop = law.of_blocks(recording.blocks, loader.num_workers, float(recording.environment.get("cores_available", 1)))
+    gain = min(loop.rate(loader.num_workers), report.ceiling.value) / report.baseline.value
+    if ahead <= loader.prefetch_factor or gain < 1 + WORTH_SAVING:
+        return None
+    return Remedy(
+        id="prefetch",
+        advice=(
+            f"Have {ahead} batches ordered ahead for each worker, which bridges {slowest / 1e9:.2g} s without a new one. They take "
+            f"{loader.num_workers * (ahead - loader.prefetch_factor)} batches more of shared memory."
+        ),
+        patch=f"DataLoader(..., prefetch_factor={ahead})",
+        predicted_gain=estimate.computed(gain, down=0.5, up=1.2),
+        about=culprit.stage,
+    )
+
+
 def _work_in_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.stage != "iterator":
         return None
@@ -556,6 +581,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _work_in_workers, _keep_workers,
+    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers,
     _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

@@ -44,6 +44,12 @@ LITTLE = 0.25
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
 
+LATE = 3.0
+"""A batch is late when it takes so many times as long as usual."""
+
+RARE_SHARE = 0.25
+"""Part of the workers' time that late batches must take beyond what is usual, to be blamed."""
+
 HALF = 0.5
 """Share from which on a part stands for the whole."""
 
@@ -94,7 +100,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and _is_shown(culprit)]
     ranked = sorted(worth, key=lambda culprit: -_weight(evidence, culprit, worth))
     if not ranked:
-        ranked = _uncertain(evidence, found) or _by_accounting(evidence)
+        ranked = _rare(evidence) or _uncertain(evidence, found) or _by_accounting(evidence)
     notable = [culprit for culprit in ranked if _is_notable(culprit, ranked[0])]
     return tuple([culprit for culprit in notable if not _is_symptom(culprit, ranked[0])][:5])
 
@@ -617,7 +623,48 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
             evidence=(
                 f"Workers are busy only {busy:.0%} of the time while the loop waits; a usual batch takes "
                 f"{fetches[len(fetches) // 2] / 1e6:.3g} ms, the slowest {fetches[-1] / 1e6:.0f} ms "
-                f"(n={len(fetches)}).{how}"
+                f"(n={len(fetches)}).{_where_late(evidence)}{how}"
+            ),
+        )
+    ]
+
+
+def _where_late(evidence: Evidence) -> str:
+    late = evidence.recording.late
+    if not late:
+        return ""
+    place = late[0].source.replace("\\", "/").rpartition("/")[2]
+    share = late[0].wall_ns / sum(line.wall_ns for line in late)
+    return f" Slow ones were seen in {place} (`{late[0].text}`) {share:.0%} of the time."
+
+
+def _rare(evidence: Evidence) -> list[Culprit]:
+    """A line that takes long once in many batches, so that watching a few samples does not meet it."""
+    late, workers = evidence.recording.late, evidence.loader.num_workers
+    fetches = sorted(fetch for block in evidence.of("none") for fetch in block.fetches_ns)
+    if not late or len(fetches) < 16 or late[0].wall_ns < HALF * sum(line.wall_ns for line in late):
+        return []
+    usual = fetches[len(fetches) // 2]
+    lost = sum(fetch - usual for fetch in fetches if fetch > LATE * usual) / sum(fetches)
+    if lost < RARE_SHARE:
+        return []
+    law = evidence.law
+    without = replace(law, fetch_s=law.fetch_s * (1 - lost), cpu_s=min(law.cpu_s, law.fetch_s * (1 - lost)))
+    value = min(headroom_of(evidence).value, without.rate(workers) / evidence.rates["none"].value)
+    is_waiting = late[0].cpu_ns < HALF * late[0].wall_ns
+    return [
+        Culprit(
+            stage="late",
+            kind="read" if is_waiting else "code",
+            name=late[0].text,
+            source=late[0].source,
+            text=late[0].text,
+            resource="wait" if is_waiting else "cpu",
+            gain=estimate.computed(value, down=0.5, up=1.3),
+            evidence=(
+                f"A usual batch takes {usual / 1e6:.3g} ms, the slowest {fetches[-1] / 1e6:.0f} ms (n={len(fetches)}), and "
+                f"{lost:.0%} of the workers' time goes into what slow ones take more.{_where_late(evidence)} The loop runs out "
+                "of ready batches meanwhile: more batches ahead (prefetch_factor) bridge it, if workers are quick enough otherwise."
             ),
         )
     ]

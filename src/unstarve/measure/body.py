@@ -78,7 +78,7 @@ class BodySampler:
         self._thread.start()
 
     def _run(self) -> None:
-        cpu_ns = _cpu_clock(self._target)
+        cpu_ns = cpu_clock(self._target)
         wall, cpu = time.perf_counter_ns(), cpu_ns()
         while self._is_on:
             time.sleep(self._interval_s)
@@ -164,7 +164,7 @@ def iterator_of(frame: FrameType | None) -> CodeType | None:
     return frame.f_code if frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR else None
 
 
-def _cpu_clock(thread: int) -> Callable[[], int]:
+def cpu_clock(thread: int) -> Callable[[], int]:
     """What tells the CPU nanoseconds of a thread; those of the whole process where threads have no clocks."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.process_time_ns

@@ -31,6 +31,7 @@ from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.others import OtherProcesses
 from unstarve.measure.payload import UseWatch
 from unstarve.measure.session import Pending, Session, likeness
+from unstarve.measure.slow import Late, gathered
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
 from unstarve.payload import Field
@@ -246,6 +247,7 @@ class Engine:
         self._worker_environment: dict[str, Any] = {}
         self._natural_steps: list[Step] = []
         self._looks: list[MemoryLook] = []
+        self._late: list[Late] = []
         self._machine_memory = MachineMemory()
         self._others = OtherProcesses()
         self._is_disturbed = False
@@ -622,6 +624,8 @@ class Engine:
             batch, telemetry = session.fleet.pull()
             if telemetry is not None and telemetry.looks:
                 self._note_looks(session, session.fleet, telemetry)
+            if telemetry is not None and telemetry.late and session is self.target:
+                self._late += telemetry.late
             return batch, telemetry
         assert session.iterator is not None
         return next(session.iterator), None
@@ -975,6 +979,7 @@ class Engine:
             payload=self._payload,
             worker_environment=self._worker_environment,
             memory=tuple(self._looks),
+            late=gathered(self._late),
             page_bytes=mmap.PAGESIZE,
             memory_stall_ns=self._machine_memory.stalled_ns,
             swapped_bytes=self._machine_memory.swapped_bytes,

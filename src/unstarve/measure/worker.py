@@ -30,6 +30,7 @@ from unstarve.measure.reads import KEPT_SAMPLES, Reads, Unkept
 from unstarve.measure.reorder import Arrangement, Orders, Search
 from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
 from unstarve.measure.scout import Scout
+from unstarve.measure.slow import Late, LateWatch
 from unstarve.measure.split import Address, Unsplittable
 from unstarve.measure.stream import OPAQUE_SHARE, Effects, Place, Serving, Stream, StreamObserver, is_sole
 from unstarve.measure.switchboard import Switchboard
@@ -88,6 +89,8 @@ class Telemetry(NamedTuple):
     """Of the wall time, what Python's garbage collector took."""
     looks: tuple[Look, ...] = ()
     """Looks at the worker's memory since the last that were sent."""
+    late: tuple[Late, ...] = ()
+    """Where the batch was seen, if it took far longer than usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,7 @@ class Instruments:
         self._generation = 0
         self._run_delay = RunDelay()
         self._memory = MemoryWatch(self._run_delay) if worker_id >= 0 else None
+        self._late = LateWatch() if worker_id >= 0 else None
         self._thread_limit = threads.Limit()
         self._own_cores: list[int] = []
         self._arrangement = Arrangement()
@@ -237,6 +241,9 @@ class Instruments:
         copied = 0 if is_plain else self._copied_ns()
         self._failure = None
         findings: Findings | Orders | Repeats | None = None
+        late = self._late if is_plain else None
+        if late is not None:
+            late.begin()
         try:
             data = self._fetcher.fetch(index) if is_plain else self._carry_out(order, index)
             if order["mode"] == "watch" and self._watch is not None:
@@ -254,7 +261,8 @@ class Instruments:
         delay = self._run_delay.read_ns() - delay
         collected = COLLECTOR.ns - collected
         looks = self._memory.after(wall) if self._memory is not None else ()
-        made = (generation, self._worker, wall, used, copied, delay, findings, self._failure, collected, looks)
+        seen = late.end() if late is not None else ()
+        made = (generation, self._worker, wall, used, copied, delay, findings, self._failure, collected, looks, seen)
         return TAG, data, made
 
     def _try_settings(self, order: dict[str, Any]) -> None:

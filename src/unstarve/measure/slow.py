@@ -1,0 +1,103 @@
+"""Where the few batches lose their time that take far longer than most: a thread looks at what is running, but only while a
+batch is late.
+
+Watching a few samples statement by statement does not meet what happens once in a shard, or in one read out of a
+thousand.
+"""
+
+from __future__ import annotations
+
+import linecache
+import statistics
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from unstarve.measure.body import cpu_clock, user_line
+from unstarve.recording import SlowLine
+
+LOOK_S = 0.02
+"""Between two looks; a worker whose batches are in time is woken so often and no more."""
+
+LATE = 3.0
+"""A batch is late when it takes so many times as long as usual."""
+
+RECENT = 32
+"""Batches whose median is what is usual."""
+
+FEWEST = 8
+"""Batches from which on something is usual."""
+
+
+class Late(NamedTuple):
+    """What a line of the user's took of a late batch; a tuple, since it travels with the batch."""
+
+    filename: str
+    line: int
+    wall_ns: int
+    cpu_ns: int
+
+
+class LateWatch:
+    """Looks at the thread that makes it, between `begin` and `end`."""
+
+    def __init__(self) -> None:
+        self._target = threading.get_ident()
+        self._thread: threading.Thread | None = None
+        self._recent: deque[int] = deque(maxlen=RECENT)
+        self._limit_ns = 0
+        self._began_ns = 0
+        self._spent: dict[tuple[str, int], list[int]] = {}
+
+    def begin(self) -> None:
+        """A batch is begun."""
+        if self._thread is None and len(self._recent) >= FEWEST:
+            self._thread = threading.Thread(target=self._run, name="unstarve-late", daemon=True)
+            self._thread.start()
+        self._began_ns = time.perf_counter_ns()
+
+    def end(self) -> tuple[Late, ...]:
+        """The batch is made; the lines in which it was seen while it was late."""
+        self._recent.append(time.perf_counter_ns() - self._began_ns)
+        self._began_ns = 0
+        if len(self._recent) >= FEWEST:
+            self._limit_ns = int(LATE * statistics.median(self._recent))
+        if not self._spent:
+            return ()
+        spent, self._spent = self._spent, {}
+        return tuple(Late(*place, *figures) for place, figures in list(spent.items()))  # the thread may still add one
+
+    def _run(self) -> None:
+        cpu_ns = cpu_clock(self._target)
+        while True:
+            now, used = time.perf_counter_ns(), cpu_ns()
+            time.sleep(LOOK_S)
+            began = self._began_ns
+            if not began or time.perf_counter_ns() - began < max(self._limit_ns, LOOK_S * 1e9):
+                continue
+            place = user_line(sys._current_frames().get(self._target))
+            if place is not None and began == self._began_ns:  # still the same batch
+                figures = self._spent.setdefault(place, [0, 0])
+                figures[0] += time.perf_counter_ns() - now
+                figures[1] += cpu_ns() - used
+
+
+def gathered(found: Iterable[Late]) -> tuple[SlowLine, ...]:
+    """Each line once, the one that took most first."""
+    lines: dict[tuple[str, int], SlowLine] = {}
+    for late in found:
+        place = (late.filename, late.line)
+        known = lines.get(place)
+        lines[place] = SlowLine(
+            source=f"{late.filename}:{late.line}",
+            text=linecache.getline(*place).strip(),
+            wall_ns=late.wall_ns + (known.wall_ns if known is not None else 0),
+            cpu_ns=late.cpu_ns + (known.cpu_ns if known is not None else 0),
+        )
+    return tuple(sorted(lines.values(), key=lambda line: -line.wall_ns))
+
+
+__all__ = ["Late", "LateWatch", "gathered"]
