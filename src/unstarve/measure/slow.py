@@ -48,6 +48,7 @@ class LateWatch:
         self._target = threading.get_ident()
         self._thread: threading.Thread | None = None
         self._recent: deque[int] = deque(maxlen=RECENT)
+        self._count = 0
         self._limit_ns = 0
         self._began_ns = 0
         self._spent: dict[tuple[str, int], list[int]] = {}
@@ -63,7 +64,8 @@ class LateWatch:
         """The batch is made; the lines in which it was seen while it was late."""
         self._recent.append(time.perf_counter_ns() - self._began_ns)
         self._began_ns = 0
-        if len(self._recent) >= FEWEST:
+        self._count += 1
+        if self._count % FEWEST == 0:
             self._limit_ns = int(LATE * statistics.median(self._recent))
         if not self._spent:
             return ()
