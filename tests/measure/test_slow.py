@@ -32,9 +32,11 @@ def seen(watch: LateWatch, seconds: float) -> tuple[Late, ...]:
 
 
 def test_only_a_late_batch_is_looked_at() -> None:
-    """Batches that take as long as usual tell nothing; one that takes far longer tells its line, which waited."""
+    """Batches that take as long as usual tell nothing; one that takes far longer, and is not the first, tells its line, which
+    waited."""
     watch = LateWatch()
     assert not any(seen(watch, 0.004) for _ in range(20))
+    assert not seen(watch, 0.3)
     late = seen(watch, 0.3)
     assert late
     assert not seen(watch, 0.004)

@@ -227,7 +227,7 @@ def _stage_culprit(
     return Culprit(
         stage=stage.id,
         kind=stage.kind if told is None else told.kind,
-        name=stage.name,
+        name=_full_name(evidence, stage),
         source=place.source,
         text=place.text,
         resource=resource if told is None else told.resource,
@@ -235,6 +235,14 @@ def _stage_culprit(
         path=_path(evidence, place),
         evidence=(sentence or knocked_out) + ("" if told is None else told.sentence),
     )
+
+
+def _full_name(evidence: Evidence, stage: Stage) -> str:
+    """The stage's name; where that is a bare statement, with the name of the call that it is a part of."""
+    around: Stage | None = stage
+    while around is not None and around.name == around.text:
+        around = find_stage(evidence.recording.stages, around.parent or "")
+    return stage.name if around is None or around is stage else f"{around.name}: {stage.name}"
 
 
 def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:

@@ -20,7 +20,10 @@ from unstarve.measure.body import cpu_clock, user_line
 from unstarve.recording import SlowLine
 
 LOOK_S = 0.02
-"""Between two looks; a worker whose batches are in time is woken so often and no more."""
+"""Between two looks."""
+
+LEAST_NS = 20_000_000
+"""A batch that takes less is not late, however quick others are."""
 
 LATE = 3.0
 """A batch is late when it takes so many times as long as usual."""
@@ -42,7 +45,8 @@ class Late(NamedTuple):
 
 
 class LateWatch:
-    """Looks at the thread that makes it, between `begin` and `end`."""
+    """Looks at the thread that makes it, between `begin` and `end`, once there was a late batch: most loaders never have
+    one, and then nothing wakes up."""
 
     def __init__(self) -> None:
         self._target = threading.get_ident()
@@ -55,15 +59,16 @@ class LateWatch:
 
     def begin(self) -> None:
         """A batch is begun."""
-        if self._thread is None and len(self._recent) >= FEWEST:
-            self._thread = threading.Thread(target=self._run, name="unstarve-late", daemon=True)
-            self._thread.start()
         self._began_ns = time.perf_counter_ns()
 
     def end(self) -> tuple[Late, ...]:
         """The batch is made; the lines in which it was seen while it was late."""
-        self._recent.append(time.perf_counter_ns() - self._began_ns)
+        taken_ns = time.perf_counter_ns() - self._began_ns
         self._began_ns = 0
+        self._recent.append(taken_ns)
+        if self._thread is None and self._limit_ns and taken_ns > max(self._limit_ns, LEAST_NS):
+            self._thread = threading.Thread(target=self._run, name="unstarve-late", daemon=True)
+            self._thread.start()
         self._count += 1
         if self._count % FEWEST == 0:
             self._limit_ns = int(LATE * statistics.median(self._recent))
@@ -78,7 +83,7 @@ class LateWatch:
             now, used = time.perf_counter_ns(), cpu_ns()
             time.sleep(LOOK_S)
             began = self._began_ns
-            if not began or time.perf_counter_ns() - began < max(self._limit_ns, LOOK_S * 1e9):
+            if not began or time.perf_counter_ns() - began < max(self._limit_ns, LEAST_NS):
                 continue
             place = user_line(sys._current_frames().get(self._target))
             if place is not None and began == self._began_ns:  # still the same batch
