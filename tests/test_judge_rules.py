@@ -31,6 +31,19 @@ def tried(own: int, trials: dict[Settings, float], periods: dict[str, float] | N
     return dataclasses.replace(recording, rungs=rungs)
 
 
+def with_fetches(recording: Recording, fetch_ms: float, cpu_ms: float = 2.0) -> Recording:
+    """The same where a worker needs so long for each batch of the untouched loop."""
+    blocks = tuple(
+        dataclasses.replace(
+            block, fetches_ns=(int(fetch_ms * MS),) * 8, fetches_cpu_ns=(int(cpu_ms * MS),) * 8, delays_ns=(0,) * 8
+        )
+        if block.rung == "none"
+        else block
+        for block in recording.blocks
+    )
+    return dataclasses.replace(recording, blocks=blocks)
+
+
 def kinds(report: Report) -> list[str]:
     return [culprit.kind for culprit in report.verdict.culprits]
 
@@ -920,7 +933,7 @@ def test_waiting_for_a_loader_beside_the_loop_is_a_part_of_the_step(length: int 
     """Half of the body is half of the time: it is not added to the body once more."""
     loader = dataclasses.replace(LOADER, length=length)
     starts = (dataclasses.replace(make_start(batches=1000), ended_ns=20_000 * MS), zipped(10.0))
-    report = judge(make_recording(FED, starts=starts, loader=loader, loaders=(loader, VALID)))
+    report = judge(with_fetches(make_recording(FED, starts=starts, loader=loader, loaders=(loader, VALID)), 10))
     assert report.time.other_loaders == pytest.approx(0.5, rel=0.02)
     assert blamed(report, "workers").gain.value == pytest.approx(2.0, rel=0.05)
 
@@ -983,7 +996,7 @@ def begun_in_steps(count: int, *, sampler_ms: float, wait_ms: float, num_workers
     ours = dataclasses.replace(make_start(batches=100), created_ns=0)
     others = tuple(dataclasses.replace(other, created_ns=i * 20 * MS, ended_ns=(i + 1) * 20 * MS) for i in range(count))
     valid = dataclasses.replace(VALID, num_workers=num_workers)
-    return judge(make_recording(FED, starts=(ours, *others), loaders=(LOADER, valid)))
+    return judge(with_fetches(make_recording(FED, starts=(ours, *others), loaders=(LOADER, valid)), 10))
 
 
 def test_a_loader_that_every_step_begins_anew_is_blamed_for_its_starts() -> None:
@@ -1007,7 +1020,7 @@ def passed_on(share: float, *, step_ms: float = 20.0) -> Report:
         source="train.py:30", text="yield augment(batch)", wall_fraction=share, cpu_fraction=share, busy_inclusive=share,
         wall_inclusive=share, in_iterator=share,
     )  # fmt: skip
-    return judge(make_recording({"none": step_ms + 0.1, "host": step_ms}, body=(line,)))
+    return judge(with_fetches(make_recording({"none": step_ms + 0.1, "host": step_ms}, body=(line,)), 10))
 
 
 def test_work_between_the_loader_and_the_loop_is_input() -> None:
@@ -1070,3 +1083,48 @@ def test_batches_ahead_are_advised_that_bridge_a_slow_one() -> None:
 
 def test_batches_that_take_about_as_long_as_usual_are_not_late() -> None:
     assert "late" not in {culprit.stage for culprit in with_late(50).verdict.culprits}
+
+
+# --- What lies beside the loop ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [10_000, None])
+def test_looks_at_a_batch_before_training_are_no_epochs(length: int | None) -> None:
+    """A script that takes a first batch twice, for its shape and for a picture, has not left two epochs early."""
+    looks = tuple(make_start(first_ms=1000, batches=1) for _ in range(2))
+    running = dataclasses.replace(make_start(batches=300), created_ns=10**12, ended_ns=2 * 10**12)
+    loader = dataclasses.replace(LOADER, length=length)
+    report = judge(make_recording(FED, starts=(*looks, running), loader=loader))
+    assert report.verdict.bound == "step"
+
+
+def test_a_generator_gains_only_what_the_workers_leave() -> None:
+    """They go on beside it: where they need nearly all of the period, a shorter body waits for them."""
+    line = BodyLine(
+        source="train.py:30", text="yield augment(batch)", wall_fraction=0.7, cpu_fraction=0.1, wall_inclusive=0.7,
+        in_iterator=0.7,
+    )  # fmt: skip
+    report = judge(with_fetches(make_recording({"none": 24.0, "host": 20.0}, body=(line,)), 47))
+    assert all(culprit.gain.value < 1.1 for culprit in report.verdict.culprits if culprit.stage == "iterator")
+
+
+def test_a_small_certain_culprit_does_not_hide_a_large_uncertain_one() -> None:
+    """A computed gain of six per cent is sure, and no answer to a loop that could run four times as fast."""
+    stage = make_stage("transform:1", 30.0)
+    recording = make_recording(
+        {"none": 80.0, "host": 20.0, "knockout:transform:1": 24.0}, stages=(stage,), loaders=(LOADER, VALID),
+        starts=(
+            dataclasses.replace(make_start(batches=1000), ended_ns=80_000 * MS),
+            dataclasses.replace(make_start(loader=1, batches=50), created_ns=81_000 * MS, ended_ns=86_000 * MS, wait_ns=5_000 * MS),
+        ),
+    )  # fmt: skip
+    noisy = tuple(block for block in recording.blocks if block.round == 0)
+    report = judge(dataclasses.replace(recording, blocks=noisy))
+    assert report.verdict.culprits[0].stage == "transform:1"
+
+
+def test_a_loader_whose_batches_are_dear_is_not_given_workers_for_every_step() -> None:
+    """Workers of an iterator that is made for one batch would fill up in each step for nothing."""
+    report = begun_in_steps(100, sampler_ms=0.1, wait_ms=10)
+    assert {remedy.id for remedy in report.remedies if remedy.about == "loader:1"} == {"one-iterator"}
+    assert report.verdict.culprits[0].kind == "workers"

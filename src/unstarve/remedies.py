@@ -225,7 +225,7 @@ def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -
     """For another loader than the one that was diagnosed: as many as that has, since nothing of its own was measured; its
     batches are taken to be as large."""
     other = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
-    if culprit.kind != "workers" or other is None:
+    if culprit.kind != "workers" or other is None or "every step" in culprit.name:
         return None
     wanted = _loader(recording).num_workers or _cores(recording)
     _, remedy = _loading(recording, other, max(1, wanted))
@@ -357,6 +357,9 @@ def _bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Reme
         (fetch for block in recording.blocks if block.rung == "none" for fetch in block.fetches_ns), default=0
     )
     ahead = math.ceil(slowest / 1e9 * report.ceiling.value / loader.num_workers) + 1
+    batch = sum(field.bytes_per_step for field in recording.payload if field.kind == "tensor")
+    if recording.shared_memory_bytes and batch:
+        ahead = min(ahead, int(FULL * recording.shared_memory_bytes / (loader.num_workers * batch)) - 1)
     loop = law.of_blocks(recording.blocks, loader.num_workers, float(recording.environment.get("cores_available", 1)))
     gain = min(loop.rate(loader.num_workers), report.ceiling.value) / report.baseline.value
     if ahead <= loader.prefetch_factor or gain < 1 + WORTH_SAVING:
@@ -364,8 +367,8 @@ def _bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Reme
     return Remedy(
         id="prefetch",
         advice=(
-            f"Have {ahead} batches ordered ahead for each worker, which bridges {slowest / 1e9:.2g} s without a new one. They take "
-            f"{loader.num_workers * (ahead - loader.prefetch_factor)} batches more of shared memory."
+            f"Have {ahead} batches ordered ahead for each worker, to bridge {slowest / 1e9:.2g} s without a new one. They take up "
+            f"to {_mib(loader.num_workers * (ahead - loader.prefetch_factor) * batch)} more of shared memory."
         ),
         patch=f"DataLoader(..., prefetch_factor={ahead})",
         predicted_gain=estimate.computed(gain, down=0.5, up=1.2),
@@ -410,7 +413,14 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
     if "every step" in culprit.name:
         return Remedy(
             id="one-iterator",
-            advice="Make one iterator and take batches from it, instead of calling iter() for every step.",
+            advice=(
+                "Make one iterator and take batches from it, instead of calling iter() for every step."
+                + (
+                    " Then give it workers: without that each step would have them fill up anew."
+                    if culprit.kind == "workers"
+                    else ""
+                )
+            ),
             predicted_gain=culprit.gain,
             about=culprit.stage,
         )

@@ -22,7 +22,15 @@ from unstarve.judge.evidence import (
 )
 from unstarve.judge.memory import collected, collecting_share, copied_pages
 from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
-from unstarve.judge.walltime import begun_in_steps, dropping_start, iterator_share, recurring_starts, waiting_loader
+from unstarve.judge.walltime import (
+    begun_in_steps,
+    dropping_start,
+    iterator_gain,
+    iterator_share,
+    loader_gain,
+    recurring_starts,
+    waiting_loader,
+)
 from unstarve.recording import BodyLine, Loader, Stage
 from unstarve.report import Culprit, Estimate, WallTime
 
@@ -49,6 +57,9 @@ LATE = 3.0
 
 RARE_SHARE = 0.25
 """Part of the workers' time that late batches must take beyond what is usual, to be blamed."""
+
+UNSURE = 0.25
+"""Part of the headroom, on a log scale, that a culprit must explain if nothing less sure is to be named."""
 
 HALF = 0.5
 """Share from which on a part stands for the whole."""
@@ -99,8 +110,11 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and _is_shown(culprit)]
     ranked = sorted(worth, key=lambda culprit: -_weight(evidence, culprit, worth))
-    if not ranked:
-        ranked = _rare(evidence) or _uncertain(evidence, found) or _by_accounting(evidence)
+    least = UNSURE * math.log(max(1.0, headroom_of(evidence).value))
+    # what was computed is always sure, and may leave most of it unexplained
+    if not ranked or (ranked[0].gain.is_computed and math.log(ranked[0].gain.value) < least):
+        unsure = _rare(evidence) or _uncertain(evidence, found) or _by_accounting(evidence)
+        ranked = unsure + [culprit for culprit in ranked if culprit.stage not in {other.stage for other in unsure}]
     notable = [culprit for culprit in ranked if _is_notable(culprit, ranked[0])]
     return tuple([culprit for culprit in notable if not _is_symptom(culprit, ranked[0])][:5])
 
@@ -123,7 +137,7 @@ def _is_promising(gain: Estimate) -> bool:
 
 def _uncertain(evidence: Evidence, found: Sequence[Culprit]) -> list[Culprit]:
     """What gained most, where too few rounds were measured to be sure of anything."""
-    least = 0.25 * math.log(max(1.0, headroom_of(evidence).value))
+    least = UNSURE * math.log(max(1.0, headroom_of(evidence).value))
     tried = [culprit for culprit in found if culprit.gain.value >= WORTH and math.log(culprit.gain.value) >= least]
     weights = [_weight(evidence, culprit, tried, is_certain=False) for culprit in tried]
     return [tried[weights.index(max(weights))]] if tried else []
@@ -315,10 +329,10 @@ def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
     if found is None or found[1] < evidence.threshold:
         return []
     loader, share = found
-    saved = begun_in_steps(evidence).get(loader.number, 0.0)
-    if saved > HALF:
-        return [_begun_anew(evidence, loader, share * saved)]
-    value = 1 / max(0.02, 1 - share)
+    saved = begun_in_steps(evidence).get(loader.number)
+    if saved is not None:
+        return [_begun_anew(evidence, loader, share, saved)]
+    value = loader_gain(evidence, loader, share)
     has_workers = loader.num_workers > 0
     return [
         Culprit(
@@ -349,7 +363,7 @@ def _iterator(evidence: Evidence, time: WallTime) -> list[Culprit]:
             source=line.source,
             text=line.text,
             resource="cpu" if busy > HALF else "wait",
-            gain=estimate.computed(1 / max(0.02, 1 - share), down=0.7, up=1.2),
+            gain=estimate.computed(iterator_gain(evidence), down=0.7, up=1.2),
             evidence=(
                 f"This generator of the script takes {share:.0%} of the loop's time on batches that it hands on, in the loop's "
                 "own process, while the step waits (sampled, not tried)."
@@ -358,17 +372,20 @@ def _iterator(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]
 
 
-def _begun_anew(evidence: Evidence, loader: Loader, share: float) -> Culprit:
+def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) -> Culprit:
+    """Another loader of which every step makes an iterator; `saved` of its `share` is what one for all steps would spare."""
     starts = [start for start in evidence.recording.starts if start.loader == loader.number]
     sampler = sum(start.sampler_ns for start in starts)
     cost = sum(start.construct_ns + start.first_wait_ns for start in starts)
+    kind = "sampler" if sampler > HALF * cost else "worker-start" if saved > HALF else "workers"
+    spared = share * saved if saved > HALF else share  # its batches are what costs, and workers need one iterator too
     return Culprit(
         stage=f"loader:{loader.number}",
-        kind="sampler" if sampler > HALF * cost else "worker-start",
+        kind=kind,
         name=f"{loader.name}, a new iterator for every step",
         source=loader.source,
         resource="cpu" if loader.num_workers == 0 else "wait",
-        gain=estimate.computed(1 / max(0.02, 1 - share), down=0.6, up=1.2),
+        gain=estimate.computed(loader_gain(evidence, loader, spared), down=0.6, up=1.2),
         evidence=(
             f"{len(starts)} iterators of this other loader gave a batch or two each; starting one takes "
             f"{cost / len(starts) / 1e6:.3g} ms, {sampler / len(starts) / 1e6:.3g} ms of it in the sampler (clocked, not tried)."

@@ -12,7 +12,15 @@ from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import BUSY, THRESHOLD, Evidence, share_of, step_varies, waiting_of, without_copies
 from unstarve.judge.needs import find_needs
-from unstarve.judge.walltime import dropping_start, is_within, iterator_share, span_s, waiting_loader, wall_time
+from unstarve.judge.walltime import (
+    dropping_start,
+    is_within,
+    iterator_gain,
+    loader_gain,
+    span_s,
+    waiting_loader,
+    wall_time,
+)
 from unstarve.recording import Recording, Stage
 from unstarve.remedies import remedies
 from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
@@ -122,9 +130,9 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     if headroom.low > edge and not is_of_body:
         return "input"
     other = waiting_loader(evidence, time)
-    if other is not None and 1 / max(0.01, 1 - other[1]) > max(edge, headroom.value):
+    if other is not None and loader_gain(evidence, *other) > max(edge, headroom.value):
         return "input"
-    if 1 / max(0.01, 1 - iterator_share(evidence)) > max(edge, headroom.value):
+    if iterator_gain(evidence) > max(edge, headroom.value):
         return "input"
     if dropping_start(evidence) is not None:
         return "start"
@@ -231,6 +239,8 @@ def _capacity(evidence: Evidence) -> float:
 def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headroom: Estimate, time: WallTime) -> str:
     base, top = evidence.rates["none"], evidence.rates[evidence.ceiling_id]
     reach = f"the loop reaches {base.value:.3g} of a possible {max(base.value, top.value):.3g} steps/s"
+    if bound == "input" and culprits and culprits[0].stage.startswith(("iterator", "loader:")):
+        return f"Input-bound: {base.value:.3g} steps/s.{_first_culprit(culprits)}"
     if bound == "input":
         return f"Input-bound: {reach}.{_first_culprit(culprits)}"
     if bound == "start" and (drop := dropping_start(evidence)) is not None:

@@ -17,7 +17,7 @@ MANY_DROPPED = 10
 LEFT_EARLY = 2
 """Epochs that a loop must have left long before their end for that to be its way."""
 
-MOSTLY_ITERATOR = 0.9
+MOSTLY_ITERATOR = 0.8
 """A generator that takes more of the loop's body than this is the loop, and yields what that makes of its batches."""
 
 BRIEF = 2
@@ -130,15 +130,17 @@ def _beside_s(evidence: Evidence) -> float:
 
 
 def _ended(evidence: Evidence) -> list[int]:
-    """Batches of each epoch that was seen to end."""
+    """Batches of each epoch that was seen to end, without mere looks at some batches."""
     ours = _ours(evidence)
+    most = max((item.batches for item in ours), default=0)
     last = max((other.created_ns for other in _others(evidence)), default=-1)  # a validation, say, follows an epoch
-    return [item.batches for item in ours if item is not ours[-1] or item.ended_ns <= last]
+    ended = [item.batches for item in ours if item is not ours[-1] or item.ended_ns <= last]
+    return [batches for batches in ended if 2 * batches >= most]
 
 
 def _epochs(evidence: Evidence) -> int:
-    """Epochs of the loader that was diagnosed which were seen to end, without mere looks at some batches."""
-    return max(1, sum(batches >= epoch_batches(evidence) / 2 for batches in _ended(evidence)))
+    """Epochs of the loader that was diagnosed which were seen to end."""
+    return max(1, len(_ended(evidence)))
 
 
 def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] | None:
@@ -155,14 +157,36 @@ def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] |
     return loader, time.other_loaders * min(1.0, waits[number] / spans)
 
 
+def loader_gain(evidence: Evidence, loader: Loader, share: float) -> float:
+    """What the loop would gain if it did not wait for another loader, which takes this share of an epoch."""
+    gain = 1 / max(0.02, 1 - share)
+    is_beside = any(item.loader == loader.number and _is_beside(item) for item in _others(evidence))
+    return min(gain, _gain_of_shorter_body(evidence, _beside_s(evidence))) if is_beside else gain
+
+
+def _gain_of_shorter_body(evidence: Evidence, less_s: float) -> float:
+    """What the loop gains by a body that is shorter by so many seconds: its workers need what they need."""
+    law = evidence.law
+    body = replace(law, step_s=max(0.0, law.step_s - less_s), busy_step_s=max(0.0, law.busy_step_s - less_s))
+    return max(1.0, body.rate(evidence.loader.num_workers) / evidence.rates["none"].value)
+
+
 def iterator_share(evidence: Evidence) -> float:
     """Share of the untouched loop's time that goes into a generator of the script's between the loader and the loop, which
-    works while the loop waits; 0 where all of the body is in one, which then is the loop itself."""
+    works while the loop waits; 0 where nearly all of the body is in one, which then is the loop itself."""
     share = sum(line.in_iterator for line in evidence.recording.body)
     if share > MOSTLY_ITERATOR:
         return 0.0
     fed = estimate.mean([sum(block.bodies_ns) / block.steps for block in evidence.of(evidence.ceiling_id)]) / 1e9
     return min(1.0, share * fed * evidence.rates["none"].value)
+
+
+def iterator_gain(evidence: Evidence) -> float:
+    """What the loop would gain if that generator cost nothing: workers and a device go on beside it."""
+    share = iterator_share(evidence)
+    gain = min(1 / max(0.02, 1 - share), _gain_of_shorter_body(evidence, share / evidence.rates["none"].value))
+    busy = evidence.recording.device_busy
+    return min(gain, 1 / max(0.02, busy)) if busy is not None else gain
 
 
 def begun_in_steps(evidence: Evidence) -> dict[int, float]:

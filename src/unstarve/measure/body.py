@@ -33,6 +33,11 @@ WORTH_FRACTION = 0.05
 """Lines with a smaller share of the body are not reported."""
 
 _TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
+_TRAINING = tuple(
+    _TORCH_FOLDER + os.path.join(*parts)
+    for parts in (("autograd", "__init__.py"), ("autograd", "graph.py"), ("optim", ""))
+)
+"""Where gradients are computed and used."""
 
 Place = tuple[str, int]
 """File and line of the user's code."""
@@ -106,7 +111,10 @@ class BodySampler:
 
     def _charge_iterator(self, frame: FrameType | None, wall_ns: int) -> None:
         while self._iterator is not None and frame is not None:
-            if frame.f_code is self._iterator:
+            if frame.f_code.co_filename.startswith(_TRAINING):
+                self._iterator = None  # it is the training loop itself, and yields what that gives
+                self._in_iterator_ns.clear()
+            elif frame.f_code is self._iterator:
                 self._in_iterator_ns[frame.f_code.co_filename, frame.f_lineno] += wall_ns
                 return
             frame = frame.f_back

@@ -475,7 +475,9 @@ class Engine:
             dropped=session.dropped if session.used else 0,
             dropped_ns=session.dropped_ns if session.used else 0,
             natural=session.has_started and len(session.starts) < 2,
-            beside=self._others_total(session) - session.others_before,
+            # what a loop goes on to take after a validation is not beside it; after a look at a batch nobody can tell
+            beside=(session.others_last if session.delivered > 2 else self._others_total(session))
+            - session.others_before,
         )
 
     # Batches -------------------------------------------------------------------------------------
@@ -658,6 +660,7 @@ class Engine:
         session.wait_ns += wait
         session.delivered += 1
         session.total += 1
+        session.others_last = self._others_total(session)
         has_begun = session.has_begun_epoch() and session.sampler_ns() > SEAM_NS
         is_whole = (session.delivered > 1 or session.is_seamless) and not self._is_disturbed and not has_begun
         has_gradients = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()

@@ -73,6 +73,8 @@ class Session:
         self.created_ns = 0
         self.others_before = 0
         """Batches of other loaders when the present iterator was made."""
+        self.others_last = 0
+        """The same when it last gave a batch."""
         self.ended_ns = 0
         """When the present iterator ended; 0 while it has not."""
         self.construct_ns = 0
