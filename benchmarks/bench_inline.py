@@ -166,7 +166,7 @@ def measure(rounds: int) -> dict[str, Rates]:
     engines = {form: Engine(options, program=lambda bench, given: Ladder(bench, given).run()) for form in FORMS}
     lots = random.Random(0)
     try:
-        batches = {form: engines[form].iterate(make_loader(form), DataLoader.__iter__) for form in FORMS}
+        batches = {form: epochs(engines[form], make_loader(form)) for form in FORMS}
         is_going = True
         while is_going:
             turns = [take_turn(engines[form], batches[form]) for form in lots.sample(FORMS, len(FORMS))]
@@ -178,6 +178,12 @@ def measure(rounds: int) -> dict[str, Rates]:
         for note in engines[form].recording().notes:
             print(f"  {form}: {note.sentence}")
     return {form: {(block.rung, block.round): estimate.rate(block) for block in engines[form].blocks} for form in FORMS}
+
+
+def epochs(engine: Engine, loader: DataLoader) -> Iterator[Any]:
+    """The batches of as many epochs as it takes."""
+    while True:
+        yield from engine.iterate(loader, DataLoader.__iter__)
 
 
 def take_turn(engine: Engine, batches: Any) -> bool:
