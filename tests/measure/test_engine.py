@@ -227,6 +227,7 @@ def natural_step(wait: int, body: int) -> Step:
 def test_batches_that_lay_ready_do_not_make_the_untouched_loop_look_fast() -> None:
     ready = [natural_step(0, 30)] * 3
     assert natural_period_ns(ready, num_workers=2, prefetch_factor=2) == 0
+    assert natural_period_ns([*ready, natural_step(170, 30)], num_workers=2, prefetch_factor=2) == 0  # half a turn
     starved = [natural_step(70, 30), natural_step(0, 30)]
     assert natural_period_ns([*ready, *starved], num_workers=2, prefetch_factor=2) == 65_000_000
     assert natural_period_ns([natural_step(0, 60)] * 6, num_workers=2, prefetch_factor=2) == 60_000_000

@@ -64,6 +64,22 @@ def test_later_rounds_are_in_another_order() -> None:
     assert len(orders) > 1
 
 
+def test_the_time_between_epochs_is_in_none_of_a_blocks_figures() -> None:
+    """A validation that computes for a second is no CPU time of the steps around it."""
+    busy = replace(FED, loop=replace(FED.loop, main_cores=0.5))
+    bench = Bench(busy, epoch_length=12, gap_s=1.0, noise=0.001)
+    lab = Experiment(bench, Options(budget_s=60))
+    assert bench.drive(lab.warm_up())
+    lab.add(NONE, "loader", {"mode": "run"})
+    for number in range(1, 4):
+        assert bench.drive(lab.block(NONE.id, number))
+    assert len(lab.blocks) == 3
+    for block in lab.blocks:
+        span = block.end_ns - block.start_ns
+        assert block.main_cpu_ns == pytest.approx(0.5 * span, rel=0.01)
+        assert span == pytest.approx(sum(block.waits_ns) + sum(block.bodies_ns), rel=0.05)
+
+
 def test_after_two_rounds_time_goes_to_what_may_be_the_best() -> None:
     """A knock-out that surely gains less than another is measured again in every third round only; the baseline and the
     ceiling in every one."""

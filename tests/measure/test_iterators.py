@@ -424,3 +424,55 @@ def test_the_time_that_a_generator_around_the_loader_takes_is_told() -> None:
     lines = {line.text: line.in_iterator for line in engine.recording().body if line.in_iterator}
     assert list(lines) == ["time.sleep(0.01)"]
     assert 0.3 < lines["time.sleep(0.01)"] < 0.7
+
+
+def ordered(bench: Bench) -> Program:
+    """A program that asks the workers for batches made under an order, from the second epoch on."""
+    for _ in range(25):
+        yield Give("loader")
+    generation = bench.issue({"mode": "uncollated"})
+    while True:
+        yield Give("loader", generation)
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_an_order_reaches_the_workers_of_every_later_epoch(is_persistent: bool) -> None:
+    """Two looks at a batch and two epochs are more starts than are clocked: none of those that follow holds an order back,
+    for which the loop would wait for ever."""
+    engine = Engine(Options(), program=lambda bench, options: ordered(bench))
+    loader = DataLoader(Numbers(40), batch_size=2, num_workers=2, persistent_workers=is_persistent)
+    with installed(engine):
+        for _look in range(2):
+            next(iter(loader))
+        for _epoch in range(4):
+            assert len(numbers(loader)) == 40
+
+
+def trained(loader: Any) -> Iterator[float]:
+    """A training loop that is a generator."""
+    weight = torch.ones(200, 200, requires_grad=True)
+    for _batch in loader:
+        for _ in range(10):
+            (weight @ weight).sum().backward()
+        yield 1.0
+
+
+def test_a_generator_that_trains_is_the_loop_and_not_an_iterator_around_the_loader() -> None:
+    engine = Engine(Options(budget_s=6))
+    with installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for _loss in trained(DataLoader(Numbers(4000), batch_size=2, num_workers=1)):
+                time.sleep(0.01)
+    assert not any(line.in_iterator for line in engine.recording().body)
+
+
+def test_a_generator_around_the_loader_is_told_from_a_loop_that_trains() -> None:
+    """Gradients in the loop's own body say nothing of the generator that hands it its batches."""
+    engine = Engine(Options(budget_s=6))
+    weight = torch.ones(200, 200, requires_grad=True)
+    with installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for _batch in Augmented(DataLoader(Numbers(4000), batch_size=2, num_workers=1)):
+                for _ in range(10):
+                    (weight @ weight).sum().backward()
+    assert any(line.in_iterator > 0.1 for line in engine.recording().body)

@@ -46,6 +46,16 @@ def test_only_a_late_batch_is_looked_at() -> None:
     assert first.cpu_ns < 0.3 * first.wall_ns
 
 
+def test_what_runs_after_a_batch_that_failed_is_none_of_it() -> None:
+    watch = LateWatch()
+    assert not any(seen(watch, 0.004) for _ in range(20))
+    seen(watch, 0.3)
+    watch.begin()
+    watch.abandon()
+    open_shard()
+    assert not seen(watch, 0.004)
+
+
 def test_lines_are_gathered_with_the_dearest_first() -> None:
     found = gathered([Late("a.py", 3, 10, 1), Late("a.py", 4, 50, 40), Late("a.py", 3, 30, 2)])
     assert [(line.source, line.wall_ns, line.cpu_ns) for line in found] == [("a.py:4", 50, 40), ("a.py:3", 40, 3)]

@@ -82,3 +82,28 @@ def test_a_stream_that_the_script_replaced_stays_replaced(monkeypatch: pytest.Mo
     own = sys.stdout = io.StringIO()
     progress.close()
     assert sys.stdout is own
+
+
+class Tee:
+    """What scripts put in place of a stream to keep a log: it can be written to, and no more."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return self.stream.write(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+def test_a_stream_that_cannot_tell_what_it_is_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is drawn all the same, and the script's own stream stays in its place."""
+    out, err = terminals(monkeypatch)
+    tee = Tee(out)
+    monkeypatch.setattr(sys, "stdout", tee)
+    progress = live.Progress()
+    progress(ENGINE, "measuring")
+    assert sys.stdout is tee
+    progress.close()
+    assert "7 steps" in err.getvalue()

@@ -110,14 +110,17 @@ class BodySampler:
             self._depth.setdefault(place, depth)
 
     def _charge_iterator(self, frame: FrameType | None, wall_ns: int) -> None:
+        trains = False
         while self._iterator is not None and frame is not None:
-            if frame.f_code.co_filename.startswith(_TRAINING):
+            trains = trains or frame.f_code.co_filename.startswith(_TRAINING)
+            if frame.f_code is not self._iterator:
+                frame = frame.f_back
+            elif trains:
                 self._iterator = None  # it is the training loop itself, and yields what that gives
                 self._in_iterator_ns.clear()
-            elif frame.f_code is self._iterator:
+            else:
                 self._in_iterator_ns[frame.f_code.co_filename, frame.f_lineno] += wall_ns
                 return
-            frame = frame.f_back
 
     def _stage(self, frame: FrameType | None) -> Place | None:
         while self._with_stages and frame is not None and not is_package_file(frame.f_code.co_filename):
@@ -146,7 +149,11 @@ class BodySampler:
         """The expensive lines so far, most expensive first: those that take time, then those that lead there."""
         total = max(1, sum(self._wall_ns.values()))
         spent = self._inclusive_wall_ns
-        lines = [self._line(place, total) for place in spent if spent[place] >= WORTH_FRACTION * total]
+        lines = [
+            self._line(place, total)
+            for place in spent
+            if spent[place] >= WORTH_FRACTION * total or self._in_iterator_ns.get(place)
+        ]
         return sorted(lines, key=lambda line: -line.wall_fraction)
 
     def _line(self, place: Place, total: int) -> BodyLine:

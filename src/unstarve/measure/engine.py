@@ -381,7 +381,8 @@ class Engine:
     def _hold_orders(self, session: Session) -> None:
         """Let the first batch after a start that is clocked be made as without us."""
         board = session.boards.get(None)
-        if board is not None and self._program is not None and session is self.target:
+        is_clocked = len(session.starts) < 2  # or nobody would release them
+        if board is not None and self._program is not None and session is self.target and is_clocked:
             board.hold()
 
     def _new_fleet(self, session: Session, settings: Settings | None) -> Fleet:
@@ -489,12 +490,12 @@ class Engine:
             StopIteration: the epoch has ended.
             Finished: the experiment is done and the loop is to end.
         """
-        now = self.clock_ns()
         self._end_use_watch()
         if not self._loop_began_ns:
-            self._loop_began_ns = now
             self._machine_memory.begin()
             self._others.begin()
+            self._loop_began_ns = self.clock_ns()
+        now = self.clock_ns()
         if self.is_finished:
             batch = self._after_the_end(session)
             session.delivered += 1
@@ -560,8 +561,11 @@ class Engine:
                 sentence = f"The experiment ended early, by a fault of ours: {type(error).__name__}: {error}"
                 self.note(Note(id="experiment-failed", sentence=sentence))
                 return self._end(session)
-        if self._is_starting(session) and (self._given.source != "loader" or self._is_held(session)):
-            return self._pull_started(session)
+        if self._is_starting(session):
+            assert session.fleet is not None
+            session.fleet.hold()  # the program may have given another order since the start
+            if self._given.source != "loader" or session.fleet.is_held:
+                return self._pull_started(session)
         found = self._provide(session, self._given)
         self._given = None
         return found
@@ -569,10 +573,6 @@ class Engine:
     def _is_starting(self, session: Session) -> bool:
         """Whether this is the first batch of an iterator whose start is clocked as one of the script's own."""
         return session.delivered == 0 and session.has_started and session.fleet is not None and len(session.starts) < 2
-
-    @staticmethod
-    def _is_held(session: Session) -> bool:
-        return session.fleet is not None and session.fleet.is_held
 
     def _pull_started(self, session: Session) -> tuple[Any, Telemetry | None]:
         """The first batch of a start of the script's own; what a start costs shows only if that is waited for, and made as
@@ -596,7 +596,7 @@ class Engine:
         cached = {"host": self.host, "device": self._on_device or self.host}.get(give.source)
         if cached:  # a rank that follows may have none of its own
             return self._serve_cached(cached), None
-        if give.source == "ahead":
+        if give.source == "ahead" and self.host:
             return self._serve_ahead(give)
         self._copying = None
         while True:
@@ -933,8 +933,13 @@ class Engine:
 
     def progress(self, text: str) -> None:
         """Tell the onlooker."""
-        if self._on_progress is not None:
+        if self._on_progress is None:
+            return
+        try:
             self._on_progress(self, text)
+        except Exception as error:  # a picture is not worth a diagnosis
+            self._on_progress = None
+            self.note(Note(id="no-progress", sentence=f"Progress was not shown: {type(error).__name__}: {error}."))
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -1081,7 +1086,6 @@ def natural_period_ns(steps: Sequence[Step], num_workers: int, prefetch_factor: 
     ready = num_workers * prefetch_factor
     waited = (at for at, step in enumerate(steps) if step.wait_ns > DRY_SHARE * (step.wait_ns + step.body_ns))
     steps = steps[next(waited, ready) :]
-    workers = max(1, num_workers)
-    turns = steps[len(steps) % workers :] if len(steps) >= workers else steps
+    turns = steps[len(steps) % max(1, num_workers) :] if len(steps) >= num_workers else []
     spans = [step.wait_ns + step.body_ns for step in turns]
     return int(statistics.mean(spans)) if sum(spans) >= LEAST_NATURAL_NS else 0

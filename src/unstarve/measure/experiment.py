@@ -163,6 +163,23 @@ class Step(NamedTuple):
     """How the batch was made, if a worker made it."""
 
 
+class Spent(NamedTuple):
+    """Clocks of the loop's process at one moment, or between two."""
+
+    wall_ns: int
+    cpu_ns: int
+    collected_ns: int
+    """Of the garbage collector."""
+
+    def plus(self, other: Spent) -> Spent:
+        """Both together."""
+        return Spent(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def minus(self, other: Spent) -> Spent:
+        """From the other to this."""
+        return Spent(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+
 class Bench(Protocol):
     """What the program works on."""
 
@@ -962,46 +979,49 @@ class Experiment:
             count = min(count, turn * math.ceil(FIRST_STEPS / turn))
         fleet = self._bench.fleet
         self._bench.synchronize()
-        start, cpu, collected = self._bench.clock_ns(), self._bench.cpu_ns(), self._bench.collected_ns()
-        end, gap_ns, unsettled = start, 0, 0
-        turn_end = start
+        start = end = turn_end = self._spent()
+        gap, unsettled = Spent(0, 0, 0), 0
         steps: list[Step] = []
         while len(steps) < count:
             step = yield from self._give(source)
             if self._has_failed(step, rung) or (source == "loader" and fleet != self._bench.fleet):
                 return None
             if not step.is_whole or self._is_stale(step):  # an epoch ended: what came between is left out, and the
-                if not unsettled:  # turn of the workers that it cut short
+                if not unsettled and len(steps) >= turn:  # turn of the workers that it cut short
                     del steps[len(steps) - len(steps) % turn :]
                     end = turn_end
-                unsettled = self._resettle(source, rung, step) or settle
+                unsettled = self._resettle(source, rung, step, is_first=not unsettled) or settle
             if unsettled:
                 unsettled -= step.is_whole and not self._is_stale(step)
-                if self._bench.clock_ns() - start > LONGEST_BLOCK * 1e9:
+                if self._bench.clock_ns() - start.wall_ns > LONGEST_BLOCK * 1e9:
                     return None
                 if not unsettled:
                     self._bench.synchronize()
-                    gap_ns += self._bench.clock_ns() - end
-                    end = turn_end = self._bench.clock_ns()
+                    resumed = self._spent()
+                    gap = gap.plus(resumed.minus(end))
+                    end = turn_end = resumed
                 continue
             steps.append(step)
-            end = self._bench.clock_ns()
+            end = self._spent()
             if len(steps) % turn == 0:
                 turn_end = end
-                if len(steps) >= 2 * turn and self._is_long(start + gap_ns):
+                if len(steps) >= 2 * turn and self._is_long(start.wall_ns + gap.wall_ns):
                     break
         self._bench.synchronize()
-        end = self._bench.clock_ns() - gap_ns
-        block = _make_block(rung.id, number, start, end, self._bench.cpu_ns() - cpu, steps)
-        return replace(block, main_collected_ns=self._bench.collected_ns() - collected)
+        end = self._spent().minus(gap)
+        block = _make_block(rung.id, number, start.wall_ns, end.wall_ns, end.cpu_ns - start.cpu_ns, steps)
+        return replace(block, main_collected_ns=end.collected_ns - start.collected_ns)
 
-    def _resettle(self, source: str, rung: Rung, step: Step) -> int:
+    def _spent(self) -> Spent:
+        return Spent(self._bench.clock_ns(), self._bench.cpu_ns(), self._bench.collected_ns())
+
+    def _resettle(self, source: str, rung: Rung, step: Step, *, is_first: bool) -> int:
         """After a pause, in which batches were made ready: have the engine drop these, where it can; the first new one
         will do then. Returns the steps that it takes, 0 where the batches are not dropped."""
         can_drop = self._bench.epoch_length is not None and self._bench.workers
         if source != "loader" or not can_drop:
             return 0
-        if not step.is_whole:
+        if not step.is_whole and is_first:  # the last step before the pause; the first after it drops nothing more
             self._issue(self._rungs[rung.id][2])
         return 1
 

@@ -261,6 +261,8 @@ class Observer:
         self.refused = {address: _VARIES for address in self._wanted if min(address) <= FIRST_CHOICE}
         self._delay = RunDelay()
         self._reads = ReadCount(self._delay)
+        self._last: tuple[tuple[int, int, int], int, int] | None = None
+        """The kernel's counts at the end of a unit, for the one that follows at once: asking costs microseconds each."""
 
     @property
     def overhead_ns(self) -> int:
@@ -288,7 +290,7 @@ class Observer:
         self._root = arguments[0] if arguments else None
         self._stack.clear()
         self._sample.clear()
-        self._muted = -1
+        self._muted, self._last = -1, None
         try:
             result = self._prepared(parts, (), arguments)(*arguments, **keywords)
             self._leave_function(0)
@@ -364,9 +366,13 @@ class Observer:
         self._stack.append(item)
         if self._wanted:
             self._mark(item)
-        if counts:
-            item.reads, item.faults = self._reads.read(), page_faults()
-        item.delay_ns = self._delay.read_ns()
+        last, self._last = self._last, None
+        if last is not None:
+            item.reads, item.faults, item.delay_ns = last
+        else:
+            if counts:
+                item.reads, item.faults = self._reads.read(), page_faults()
+            item.delay_ns = self._delay.read_ns()
         item.cpu_ns = cpu_ns()
         item.wall_ns = time.perf_counter_ns()
         self._overhead_ns += item.wall_ns - began
@@ -438,7 +444,7 @@ class Observer:
         self._close(_IN_LOOP)
         began = time.perf_counter_ns()
         if loop.count == LONG_LOOP and step_of(loop.item) is None and not self._wanted:
-            self._muted = self._base  # its clocks would cost far more than the loop does
+            self._muted, self._last = self._base, None  # its clocks would cost far more than the loop does
             return
         if loop.count == 0:
             address = self._address()
@@ -556,13 +562,14 @@ class Observer:
 
     def _account(self, address: Address, item: _Open, now: int, cpu: int) -> None:
         overhead = self._overhead_ns - item.overhead_ns
-        reads, faults = self._reads.read(), page_faults()
+        reads, faults, delay = self._reads.read(), page_faults(), self._delay.read_ns()
         figures = (
             *without_overhead(now - item.wall_ns, cpu - item.cpu_ns, overhead),
             *(now - then for now, then in zip(reads, item.reads, strict=True)),
             faults - item.faults,
-            self._delay.read_ns() - item.delay_ns,
+            delay - item.delay_ns,
         )
+        self._last = (reads, faults, delay) if not self._wanted else None  # keeping a value reads, too
         total = self._sample.setdefault(address, [0] * len(figures))
         for position, figure in enumerate(figures):
             total[position] += figure

@@ -61,6 +61,10 @@ class LateWatch:
         """A batch is begun."""
         self._began_ns = time.perf_counter_ns()
 
+    def abandon(self) -> None:
+        """The batch was not made: what runs from now on is none of it."""
+        self._began_ns = 0
+
     def end(self) -> tuple[Late, ...]:
         """The batch is made; the lines in which it was seen while it was late."""
         taken_ns = time.perf_counter_ns() - self._began_ns

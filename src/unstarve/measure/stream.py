@@ -479,6 +479,8 @@ class StreamObserver:
         self._overhead_ns = 0
         self._delay = RunDelay()
         self._reads = ReadCount(self._delay)
+        self._last: tuple[int, ...] | None = None
+        """The figures at the end of a statement, for the one that follows at once."""
         self.is_filling = limit > 0
         """Whether locals are kept, and effects noted."""
         self.pools: dict[Address, Pool] = {address: Pool() for address in wanted}
@@ -519,6 +521,7 @@ class StreamObserver:
         self._record = record
         self._stack.clear()
         self._sample.clear()
+        self._last = None
         stream.observe(self)
         try:
             result = draw()
@@ -537,7 +540,9 @@ class StreamObserver:
     def start(self, address: Address) -> None:
         """A statement starts."""
         began = time.perf_counter_ns()
-        item = _Open(address, self._figures(), 0)
+        last, self._last = self._last, None
+        figures = self._figures() if last is None else (began, cpu_ns(), *last[2:])
+        item = _Open(address, figures, 0)
         self._stack.append(item)
         self._overhead_ns += time.perf_counter_ns() - began
         item.overhead_ns = self.overhead_ns
@@ -550,7 +555,9 @@ class StreamObserver:
             return
         item = self._stack[places[-1]]
         del self._stack[places[-1] :]
-        differences = [now - then for now, then in zip(self._figures(), item.figures, strict=True)]
+        figures = self._figures()
+        self._last = figures if not self.is_filling else None
+        differences = [now - then for now, then in zip(figures, item.figures, strict=True)]
         overhead = self.overhead_ns - item.overhead_ns
         wall, cpu, *others = differences
         total = self._sample.setdefault(address, [0] * len(differences))

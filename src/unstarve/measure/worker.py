@@ -251,8 +251,10 @@ class Instruments:
             elif self._told is not None:
                 findings, self._told = self._told, None
         except StopIteration:
+            self._abandon(late)
             raise
         except Exception:
+            self._abandon(late)
             if self._worker < 0:
                 raise
             return _wrapped_exception(self._worker)
@@ -264,6 +266,11 @@ class Instruments:
         seen = late.end() if late is not None else ()
         made = (generation, self._worker, wall, used, copied, delay, findings, self._failure, collected, looks, seen)
         return TAG, data, made
+
+    @staticmethod
+    def _abandon(late: LateWatch | None) -> None:
+        if late is not None:
+            late.abandon()
 
     def _try_settings(self, order: dict[str, Any]) -> None:
         """Take over settings that the order tries in this worker, or go back to the worker's own."""

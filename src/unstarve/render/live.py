@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -17,6 +18,13 @@ from unstarve.render.terminal import ladder_table
 from unstarve.report import RungResult
 
 REDRAW_S = 0.25
+
+
+def _is_terminal(stream: Any) -> bool:
+    """Whether the stream draws on a terminal; what a script puts in its place may not be able to tell, or be closed."""
+    with contextlib.suppress(Exception):
+        return bool(stream.isatty())
+    return False
 
 
 class _Above:
@@ -80,7 +88,7 @@ class Progress:
     def _watch_streams(self) -> None:
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
-            if stream is not None and stream.isatty() and not isinstance(stream, _Above):
+            if not isinstance(stream, _Above) and _is_terminal(stream):
                 self._streams[name] = _Above(stream, self._clear)
                 setattr(sys, name, self._streams[name])
 
