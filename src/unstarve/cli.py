@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from unstarve import __version__
-from unstarve.errors import Finished, MeasurementError, Stalled, UnstarveError, UsageError
+from unstarve.errors import Finished, MeasurementError, NoSuchRank, Stalled, UnstarveError, UsageError
 from unstarve.report import Report
 
 VERDICT, GATE, USAGE, SCRIPT_FAILED, NO_VERDICT = 0, 1, 2, 3, 4
@@ -306,7 +306,7 @@ def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
         return _Ending(failed=code != 0, exit_code=code)
     except KeyboardInterrupt:
         return _Ending(interrupted=True, message="it was interrupted")
-    except UsageError:  # seen only now that the script has begun
+    except NoSuchRank:
         raise
     except BaseException as error:
         _stop(progress)

@@ -2,6 +2,7 @@
 
     UnstarveError
     ├── UsageError         the command or call cannot mean anything (exit code 2)
+    │     └── NoSuchRank   seen only when the script has begun
     ├── MeasurementError   the loop ran but no verdict can be given (exit code 4)
     └── FormatError        a stored file is not one of ours, or of a version we do not know (exit code 2)
 
@@ -16,6 +17,10 @@ class UnstarveError(Exception):
 
 class UsageError(UnstarveError):
     """What was asked for cannot be done; the message says what was given and what was expected."""
+
+
+class NoSuchRank(UsageError):
+    """The rank to diagnose is none of the training's, which shows only when that has begun."""
 
 
 class MeasurementError(UnstarveError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,3 +155,13 @@ def test_ranks_share_the_cores_that_their_launcher_was_given(
     monkeypatch.setattr(environment.os, "cpu_count", lambda: 64)
     monkeypatch.setattr(environment, "_cgroup_quota", lambda: quota)
     assert environment.cores_available() == cores
+
+
+def test_a_wrapper_that_a_rank_was_started_in_is_not_its_launcher() -> None:
+    """The shell that binds a rank to its cores has the rank's own mask; what started the shell is asked for its cores."""
+    code = "from unstarve.measure import environment; print(environment._launcher())"
+    shell = ["sh", "-c", f"'{sys.executable}' -c '{code}'; true"]
+    found = subprocess.run(
+        shell, env={**os.environ, "LOCAL_RANK": "0"}, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(found.stdout) == os.getpid()

@@ -58,9 +58,16 @@ def cores_available() -> float:
 def _is_of_this_rank(cores: set[int]) -> bool:
     """Whether the rank has these cores for itself, and not together with the others that its launcher started."""
     try:
-        return cores < os.sched_getaffinity(os.getppid())
+        return cores < os.sched_getaffinity(_launcher())
     except OSError:  # the launcher is out of sight
         return len(cores) < (os.cpu_count() or 1)
+
+
+def _launcher() -> int:
+    """The process that started this rank: the parent, or one above it where that is a wrapper of the rank's own."""
+    with contextlib.suppress(psutil.Error):
+        return next((p.pid for p in psutil.Process().parents() if "LOCAL_RANK" not in p.environ()), os.getppid())
+    return os.getppid()
 
 
 def machine_cores() -> list[int]:

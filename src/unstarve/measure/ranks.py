@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unstarve.errors import UsageError
+from unstarve.errors import NoSuchRank
 from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.experiment import Give, Program, Step
 from unstarve.measure.worker import Telemetry
@@ -131,14 +131,14 @@ def of_this_process(leader: int) -> Ranks | None:
     """The ranks that this process trains with; None where it trains alone, or they cannot talk.
 
     Raises:
-        UsageError: the leader is not one of them.
+        NoSuchRank: the leader is not one of them.
     """
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
     count = distributed.get_world_size()
     if not 0 <= leader < count:
-        raise UsageError(f"--rank {leader}: there are {count} ranks, of which the last is {count - 1}.")
+        raise NoSuchRank(f"--rank {leader}: there are {count} ranks, of which the last is {count - 1}.")
     if count < 2:
         return None
     try:
