@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import multiprocessing
 import os
 import random
+import signal
 import time
 
 import numpy as np
@@ -209,8 +211,12 @@ def test_an_exception_of_the_dataset_comes_through_unchanged(workers: int) -> No
     assert str(ours).replace("Pid", "") == str(plain).replace("Pid", "")
 
 
-def test_a_worker_that_hangs_ends_the_wait() -> None:
-    """When no batch arrives within the patience, the loop is ended with `Stalled`, and the workers are gone."""
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_a_worker_that_hangs_ends_the_wait(is_ignored: bool, request: pytest.FixtureRequest) -> None:
+    """When no batch arrives within the patience, the loop is ended with `Stalled`, and the workers are gone; also where
+    the process was started with interrupts ignored, as from a script in the background."""
+    handler = signal.SIG_IGN if is_ignored else signal.default_int_handler
+    request.addfinalizer(functools.partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, handler)))
     before = workers_running()
     engine = Engine(Options(budget_s=5), patience_s=1.5)
     loader = DataLoader(pipelines.Slow(600.0), batch_size=1, num_workers=1)

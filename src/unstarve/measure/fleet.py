@@ -6,6 +6,7 @@ epoch is known, a batch sampler that can begin again at its end, so that one fle
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import os
 import random
@@ -312,9 +313,14 @@ class _Patience:
         return time.perf_counter() - self._began > self._seconds
 
     def fire(self) -> None:
-        """Interrupt the main thread as Ctrl-C would."""
+        """Interrupt the main thread as Ctrl-C would; torch's waits end every five seconds, for where that is ignored, as it
+        is in what a shell script starts in the background."""
         self._has_fired = True
-        os.kill(os.getpid(), signal.SIGINT)
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+            main = ctypes.c_ulong(threading.main_thread().ident or 0)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(KeyboardInterrupt))
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 class _Watch(threading.Thread):
