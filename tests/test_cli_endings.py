@@ -116,16 +116,21 @@ def test_a_rank_that_there_is_not_is_wrong_usage(
     assert (f"the last is {int(count) - 1}" in capsys.readouterr().err) == is_refused
 
 
-def test_wrong_usage_that_shows_only_in_the_loop_is_no_failure_of_the_script() -> None:
-    """Such as a rank that there is not, where no launcher says how many there are."""
+@pytest.mark.parametrize(("error", "is_ours"), [(cli.NoSuchRank, True), (cli.UsageError, False)])
+def test_a_rank_that_there_is_not_is_no_failure_of_the_script(error: type[Exception], is_ours: bool) -> None:
+    """It shows only in the loop, where no launcher says how many there are; other wrong usage there is the script's own."""
     engine = types.SimpleNamespace(serving="loader", blocks=())
 
     class Hook:
         def __enter__(self) -> None:
-            raise cli.UsageError("--rank 5: there are 2 ranks")
+            raise error("--rank 5: there are 2 ranks")
 
         def __exit__(self, *_: object) -> None: ...
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(cli.UsageError):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unstarve.measure.hook.installed", lambda engine: Hook())
-        cli._execute(None, engine, None)
+        if is_ours:
+            with pytest.raises(cli.NoSuchRank):
+                cli._execute(None, engine, None)
+        else:
+            assert cli._execute(None, engine, None).failed
