@@ -319,9 +319,9 @@ def has_gain_to_measure(expected, options, cache):
     return not options.no_gain and expected["culprit"] is not None and expected["id"] not in cache
 
 
-def note_ratio(case, order, options, cache):
-    """Measure a pair of runs in the given order, and add its ratio to the cache."""
-    steps = options.lengthen * load_json(CASES / case / "expect.json").get("steps", 40)
+def note_ratio(expected, order, options, cache):
+    """Measure a pair of runs of a case in the given order, and add its ratio to the cache."""
+    case, steps = expected["id"], options.lengthen * expected.get("steps", 40)
     cache.setdefault(case, []).append(measure_ratio(case, steps, order))
     if options.ratios:
         options.ratios.write_text(json.dumps(cache, indent=1, sort_keys=True) + "\n")
@@ -332,9 +332,9 @@ def diagnose_between_pairs(case, expected, options, cache):
     next, and a gain holds for the speed at which it was predicted."""
     if not has_gain_to_measure(expected, options, cache):
         return diagnose(case, options.budget)
-    note_ratio(case, ("train", "fixed"), options, cache)
+    note_ratio(expected, ("train", "fixed"), options, cache)
     found = diagnose(case, options.budget)
-    note_ratio(case, ("fixed", "train"), options, cache)
+    note_ratio(expected, ("fixed", "train"), options, cache)
     return found
 
 
@@ -400,9 +400,10 @@ def main(arguments=None):
     cache = load_json(options.ratios)
     if options.measure_only:
         for case in cases:
-            if has_gain_to_measure(load_json(CASES / case / "expect.json"), options, cache):
+            expected = load_json(CASES / case / "expect.json")
+            if has_gain_to_measure(expected, options, cache):
                 for order in (("train", "fixed"), ("fixed", "train")) * 2:
-                    note_ratio(case, order, options, cache)
+                    note_ratio(expected, order, options, cache)
             if case in cache:
                 write_gain(case, cache)
         return

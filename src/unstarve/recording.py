@@ -11,6 +11,7 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,15 @@ from unstarve.errors import FormatError
 from unstarve.payload import Change, Field
 
 SCHEMA = "unstarve.recording/1"
+
+LATE = 3.0
+"""A batch is late when it takes so many times as long as usual."""
+
+BRIEF = 2
+"""Batches that are taken from an iterator which is made for one step."""
+
+FEWEST_ANEW = 4
+"""Iterators from which on it is a loop's way to make them in its steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +313,14 @@ class Head:
     """Samples that were made."""
     bytes_per_sample: int
     """Bytes of the pixels, numbers and texts that it gives of a sample, on average."""
+
+
+def collecting(blocks: Sequence[Block]) -> tuple[float, float]:
+    """Shares of the time that garbage collections took: of making the batches, and of the loop in its own process."""
+    made = sum(sum(block.fetches_ns) for block in blocks)
+    span = sum(block.end_ns - block.start_ns for block in blocks)
+    in_workers = sum(sum(block.collections_ns) for block in blocks) / max(1, made)
+    return in_workers, sum(block.main_collected_ns for block in blocks) / max(1, span)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

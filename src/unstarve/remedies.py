@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from unstarve import estimate, law, storage
 from unstarve.payload import Finding, findings
-from unstarve.recording import Loader, Recording, Reordering, Settings
+from unstarve.recording import Loader, Recording, Reordering, Settings, collecting
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 WORTH_TRIED = 1.05
@@ -193,17 +193,25 @@ def _loader(recording: Recording) -> Loader:
     return recording.loader
 
 
-def _cores(recording: Recording) -> int:
-    return int(float(recording.environment.get("cores_available", 1)))
+def _cores(recording: Recording) -> float:
+    return float(recording.environment.get("cores_available", 1))
+
+
+def _law(recording: Recording) -> law.Loop:
+    return law.of_blocks(recording.blocks, _loader(recording).num_workers, _cores(recording))
+
+
+def _shared_bytes(recording: Recording) -> int:
+    """What a batch takes of shared memory: its tensors go through that."""
+    return sum(field.bytes_per_step for field in recording.payload if field.kind == "tensor")
 
 
 def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.stage != "workers":
         return None
     loader = _loader(recording)
-    cores = float(recording.environment.get("cores_available", 1))
-    loop = law.of_blocks(recording.blocks, loader.num_workers, cores)
-    wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * _cores(recording)))
+    loop = _law(recording)
+    wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * int(_cores(recording))))
     number, remedy = _loading(recording, loader, _blamed_number(recording, culprit) or wanted)
     gain = culprit.gain
     if gain.is_computed and report.baseline is not None:  # for as many as are of use
@@ -227,7 +235,7 @@ def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -
     other = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
     if culprit.kind != "workers" or other is None or "every step" in culprit.name:
         return None
-    wanted = _loader(recording).num_workers or _cores(recording)
+    wanted = _loader(recording).num_workers or int(_cores(recording))
     _, remedy = _loading(recording, other, max(1, wanted))
     place = f" ({os.path.basename(other.source)})" if other.source else ""
     advice = f"{other.name}{place} has no workers, so that the script waits while each of its batches is made. {remedy.advice}"
@@ -244,7 +252,7 @@ def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Re
         "" if loader.most_workers is None else " More than one would each give every sample of the stream, until it is "
         "split among them by `torch.utils.data.get_worker_info()`."
     )  # fmt: skip
-    ahead = (loader.prefetch_factor + 1) * sum(f.bytes_per_step for f in recording.payload if f.kind == "tensor")
+    ahead = (loader.prefetch_factor + 1) * _shared_bytes(recording)
     free = recording.shared_memory_bytes  # 0 where it is not known
     room = int(FULL * free / ahead) if free and ahead else number
     before, limit, call = "", "", ""
@@ -357,10 +365,10 @@ def _bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Reme
         (fetch for block in recording.blocks if block.rung == "none" for fetch in block.fetches_ns), default=0
     )
     ahead = math.ceil(slowest / 1e9 * report.ceiling.value / loader.num_workers) + 1
-    batch = sum(field.bytes_per_step for field in recording.payload if field.kind == "tensor")
+    batch = _shared_bytes(recording)
     if recording.shared_memory_bytes and batch:
         ahead = min(ahead, int(FULL * recording.shared_memory_bytes / (loader.num_workers * batch)) - 1)
-    loop = law.of_blocks(recording.blocks, loader.num_workers, float(recording.environment.get("cores_available", 1)))
+    loop = _law(recording)
     gain = min(loop.rate(loader.num_workers), report.ceiling.value) / report.baseline.value
     if ahead <= loader.prefetch_factor or gain < 1 + WORTH_SAVING:
         return None
@@ -468,9 +476,7 @@ def _setting(recording: Recording, report: Report, culprit: Culprit) -> Remedy |
 def _fewer_collections(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.stage != "trial:collector":
         return None
-    blocks = [block for block in recording.blocks if block.rung == "none"]
-    in_workers = sum(sum(block.collections_ns) for block in blocks) / max(1, sum(sum(b.fetches_ns) for b in blocks))
-    in_loop = sum(block.main_collected_ns for block in blocks) / max(1, sum(b.end_ns - b.start_ns for b in blocks))
+    in_workers, in_loop = collecting([block for block in recording.blocks if block.rung == "none"])
     if not _loader(recording).num_workers:  # the loop's process makes the batches
         in_workers, in_loop = 0.0, max(in_workers, in_loop)
     least = min(WORTH_SWITCHING, max(in_workers, in_loop))

@@ -18,6 +18,7 @@ from unstarve.judge.evidence import (
     mean_ms,
     reach_of,
     share_of,
+    short_place,
     waiting_of,
 )
 from unstarve.judge.memory import collected, collecting_share, copied_pages
@@ -31,7 +32,7 @@ from unstarve.judge.walltime import (
     recurring_starts,
     waiting_loader,
 )
-from unstarve.recording import BodyLine, Loader, Stage
+from unstarve.recording import LATE, BodyLine, Loader, Stage
 from unstarve.report import Culprit, Estimate, WallTime
 
 WORTH = 1.03
@@ -51,9 +52,6 @@ LITTLE = 0.25
 
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
-
-LATE = 3.0
-"""A batch is late when it takes so many times as long as usual."""
 
 RARE_SHARE = 0.25
 """Part of the workers' time that late batches must take beyond what is usual, to be blamed."""
@@ -110,9 +108,8 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     found = [culprit for rule in rules for culprit in rule(evidence, time)]
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and _is_shown(culprit)]
     ranked = sorted(worth, key=lambda culprit: -_weight(evidence, culprit, worth))
-    least = UNSURE * math.log(max(1.0, headroom_of(evidence).value))
     # what was computed is always sure, and may leave most of it unexplained
-    if not ranked or (ranked[0].gain.is_computed and math.log(ranked[0].gain.value) < least):
+    if not ranked or (ranked[0].gain.is_computed and math.log(ranked[0].gain.value) < _least(evidence)):
         unsure = _rare(evidence) or _uncertain(evidence, found) or _by_accounting(evidence)
         ranked = unsure + [culprit for culprit in ranked if culprit.stage not in {other.stage for other in unsure}]
     notable = [culprit for culprit in ranked if _is_notable(culprit, ranked[0])]
@@ -135,9 +132,14 @@ def _is_promising(gain: Estimate) -> bool:
     return gain.value >= PROMISING and gain.low > 1 / PROMISING
 
 
+def _least(evidence: Evidence) -> float:
+    """What a culprit must gain, on a log scale, if nothing less sure is to be named."""
+    return UNSURE * math.log(max(1.0, headroom_of(evidence).value))
+
+
 def _uncertain(evidence: Evidence, found: Sequence[Culprit]) -> list[Culprit]:
     """What gained most, where too few rounds were measured to be sure of anything."""
-    least = UNSURE * math.log(max(1.0, headroom_of(evidence).value))
+    least = _least(evidence)
     tried = [culprit for culprit in found if culprit.gain.value >= WORTH and math.log(culprit.gain.value) >= least]
     weights = [_weight(evidence, culprit, tried, is_certain=False) for culprit in tried]
     return [tried[weights.index(max(weights))]] if tried else []
@@ -658,9 +660,8 @@ def _where_late(evidence: Evidence) -> str:
     late = evidence.recording.late
     if not late:
         return ""
-    place = late[0].source.replace("\\", "/").rpartition("/")[2]
     share = late[0].wall_ns / sum(line.wall_ns for line in late)
-    return f" Slow ones were seen in {place} (`{late[0].text}`) {share:.0%} of the time."
+    return f" Slow ones were seen in {short_place(late[0].source)} (`{late[0].text}`) {share:.0%} of the time."
 
 
 def _rare(evidence: Evidence) -> list[Culprit]:

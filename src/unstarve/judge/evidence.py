@@ -168,6 +168,11 @@ def _bodies(evidence: Evidence, rung: str) -> list[int]:
     return sorted(body for block in evidence.of(rung) for body in block.bodies_ns)
 
 
+def short_place(source: str) -> str:
+    """`file:line` without the folders."""
+    return source.replace("\\", "/").rpartition("/")[2]
+
+
 def find_stage(stages: Sequence[Stage], ident: str) -> Stage | None:
     return next((stage for stage in stages if stage.id == ident), None)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence, headroom_of
-from unstarve.recording import MemoryLook
+from unstarve.recording import MemoryLook, collecting
+from unstarve.remedies import FULL
 from unstarve.report import Caveat, Culprit, WallTime
 
 COLLECTOR_OFF = "trial:collector"
@@ -30,14 +31,10 @@ USUAL_BYTES = 64 * 2**20
 OF_START = 0.4
 """Share of what starts cost that copied pages must explain to be blamed for it."""
 
-NEARLY_FULL = 0.8
-"""Share of the free shared memory that batches on their way may take."""
-
 
 def collecting_share(evidence: Evidence, rung: str) -> float:
     """Share of the rung's time in which the loop's own process collected garbage."""
-    blocks = evidence.of(rung)
-    return sum(block.main_collected_ns for block in blocks) / max(1, sum(b.end_ns - b.start_ns for b in blocks))
+    return collecting(evidence.of(rung))[1]
 
 
 def collected(evidence: Evidence, time: WallTime) -> list[Culprit]:
@@ -45,9 +42,7 @@ def collected(evidence: Evidence, time: WallTime) -> list[Culprit]:
     gain = evidence.contrast(COLLECTOR_OFF, "none")
     if gain is None or gain.low <= 1.0 or gain.value <= 1 + evidence.threshold:
         return []
-    blocks = evidence.of("none")
-    made = sum(sum(block.collections_ns) for block in blocks) / max(1, sum(sum(b.fetches_ns) for b in blocks))
-    own = collecting_share(evidence, "none")
+    made, own = collecting(evidence.of("none"))
     if max(made, own) < evidence.threshold:  # they cannot have gained that
         return []
     return [
@@ -193,7 +188,7 @@ def doubt_memory(evidence: Evidence) -> list[Caveat]:
         found.append(Caveat(id="memory-pressure", sentence=sentence))
     ahead = sum(field.bytes_per_step for field in recording.payload) * evidence.loader.num_workers
     ahead *= evidence.loader.prefetch_factor
-    if recording.shared_memory_bytes and ahead > NEARLY_FULL * recording.shared_memory_bytes:
+    if recording.shared_memory_bytes and ahead > FULL * recording.shared_memory_bytes:
         sentence = (
             f"Batches ahead of the loop may take {ahead / 2**20:.0f} MiB of the {recording.shared_memory_bytes / 2**20:.0f} "
             "MiB of shared memory that were free: a somewhat larger batch, or one more worker, ends in a bus error."

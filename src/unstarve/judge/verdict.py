@@ -10,7 +10,16 @@ from unstarve import estimate
 from unstarve.judge.caching import cached_share
 from unstarve.judge.culprits import IDLE_BELOW, find_culprits
 from unstarve.judge.doubts import find_doubts
-from unstarve.judge.evidence import BUSY, THRESHOLD, Evidence, share_of, step_varies, waiting_of, without_copies
+from unstarve.judge.evidence import (
+    BUSY,
+    THRESHOLD,
+    Evidence,
+    share_of,
+    short_place,
+    step_varies,
+    waiting_of,
+    without_copies,
+)
 from unstarve.judge.needs import find_needs
 from unstarve.judge.walltime import (
     dropping_start,
@@ -263,15 +272,11 @@ def _first_culprit(culprits: Sequence[Culprit]) -> str:
     if not culprits:
         return ""
     first = culprits[0]
-    place = f" ({_short(first.source)})" if first.source else ""
+    place = f" ({short_place(first.source)})" if first.source else ""
     return (
         f" {first.name}{place} holds it back most: without it the loop would run {first.gain.value:.2f} times as fast"
         f"{', as computed' if first.gain.is_computed else ''}."
     )
-
-
-def _short(source: str) -> str:
-    return source.replace("\\", "/").rpartition("/")[2]
 
 
 def _environment(recording: Recording) -> dict[str, object]:

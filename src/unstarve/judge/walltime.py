@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence
-from unstarve.recording import Loader, Start
+from unstarve.recording import BRIEF, FEWEST_ANEW, Loader, Start
 from unstarve.report import WallTime
 
 MANY_DROPPED = 10
@@ -19,12 +19,6 @@ LEFT_EARLY = 2
 
 MOSTLY_ITERATOR = 0.8
 """A generator that takes more of the loop's body than this is the loop, and yields what that makes of its batches."""
-
-BRIEF = 2
-"""Batches that are taken from an iterator which is made for one step."""
-
-FEWEST_ANEW = 4
-"""Iterators from which on it is the loop's way to make them."""
 
 LONG_DROP_NS = 1_000_000_000
 """Time that they must have taken to be worth a word."""

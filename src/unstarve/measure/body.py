@@ -174,14 +174,9 @@ class BodySampler:
 
 def iterator_of(frame: FrameType | None) -> CodeType | None:
     """The user's generator that asks for a batch, if it is one that does: it hands the batch on to the loop."""
-    while frame is not None and _is_of_library(frame.f_code):
+    while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame.f_code if frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR else None
-
-
-@functools.cache  # asked for every batch
-def _is_of_library(code: CodeType) -> bool:
-    return is_library(code.co_filename)
 
 
 def cpu_clock(thread: int) -> Callable[[], int]:

@@ -24,7 +24,7 @@ from unstarve.measure.reorder import Orders
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
 from unstarve.payload import Change
-from unstarve.recording import Block, BodyLine, Head, Note, Rung, Settings, Stage
+from unstarve.recording import Block, BodyLine, Head, Note, Rung, Settings, Stage, collecting
 from unstarve.report import Estimate
 from unstarve.storage import STORABLE
 
@@ -753,12 +753,7 @@ class Experiment:
 
     def _add_collector_trial(self) -> None:
         """Try it without garbage collections, where they take a good part of a batch or of the loop's own time."""
-        blocks = [block for block in self._blocks if block.rung == NONE.id]
-        fetches = sum(sum(block.fetches_ns) for block in blocks)
-        in_workers = sum(sum(block.collections_ns) for block in blocks) / max(1, fetches)
-        span = sum(block.end_ns - block.start_ns for block in blocks)
-        in_loop = sum(block.main_collected_ns for block in blocks) / max(1, span)
-        if max(in_workers, in_loop) > COLLECTING:
+        if max(collecting([block for block in self._blocks if block.rung == NONE.id])) > COLLECTING:
             self.add(COLLECTOR_OFF, "loader", {"mode": "run", "collector": "off"})
 
     def _add_loader_trials(self) -> None:

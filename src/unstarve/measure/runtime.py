@@ -73,6 +73,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
 
 
+@functools.cache  # asked for every batch and every call
 def is_library(filename: str) -> bool:
     """Whether the file belongs to the standard library or an installed package, and not to the user."""
     if os.sep + os.path.join("unstarve", "demo") + os.sep in filename:

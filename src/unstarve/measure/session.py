@@ -12,7 +12,7 @@ from unstarve.measure.describe import told_length
 from unstarve.measure.fleet import Fleet
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry
-from unstarve.recording import Loader, Settings, Start
+from unstarve.recording import BRIEF, FEWEST_ANEW, Loader, Settings, Start
 
 if TYPE_CHECKING:
     from unstarve.measure.engine import Watched
@@ -22,9 +22,6 @@ DROP_PATIENCE_NS = 3_000_000_000
 
 LONGEST_DROP_NS = 10_000_000_000
 """The same, however long an epoch is: a starved loop that only launches work on a device looks like one that drops."""
-
-FEWEST_ANEW = 4
-"""Iterators from which on it is the way of a loop to make them in its steps."""
 
 SOME = 3
 """A loop that uses more than one batch in so many does something with them."""
@@ -136,7 +133,7 @@ class Session:
     def is_begun_in_steps_of(self, loop: Session) -> bool:
         """Whether the loop over another loader begins this one anew in its steps, for a batch or two each time."""
         begun = len(self.starts)
-        return begun >= FEWEST_ANEW and 2 * begun >= loop.total and self.total <= 2 * (begun + 1)
+        return begun >= FEWEST_ANEW and 2 * begun >= loop.total and self.total <= BRIEF * (begun + 1)
 
     def only_drops(self) -> bool:
         """Whether the loop has dropped nearly all batches for so long that it will not do anything else."""

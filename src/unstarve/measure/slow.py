@@ -17,16 +17,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from unstarve.measure.body import cpu_clock, user_line
-from unstarve.recording import SlowLine
+from unstarve.recording import LATE, SlowLine
 
 LOOK_S = 0.02
 """Between two looks."""
 
 LEAST_NS = 20_000_000
 """A batch that takes less is not late, however quick others are."""
-
-LATE = 3.0
-"""A batch is late when it takes so many times as long as usual."""
 
 RECENT = 32
 """Batches whose median is what is usual."""
