@@ -1098,6 +1098,18 @@ def test_looks_at_a_batch_before_training_are_no_epochs(length: int | None) -> N
     assert report.verdict.bound == "step"
 
 
+def test_workers_that_never_rest_do_not_bound_what_a_shorter_body_gains() -> None:
+    """They slow the body in the control; in a loop that waits for its body they rest most of the time."""
+    line = BodyLine(
+        source="train.py:30", text="yield augment(batch)", wall_fraction=0.5, cpu_fraction=0.5, busy_inclusive=0.5,
+        wall_inclusive=0.5, in_iterator=0.5,
+    )  # fmt: skip
+    periods = {"none": 20.1, "host": 20.0, "control:busy": 30.0}
+    report = judge(with_fetches(make_recording(periods, body=(line,)), 10))
+    assert report.verdict.culprits[0].stage == "iterator"
+    assert report.verdict.culprits[0].gain.value == pytest.approx(2.0, rel=0.05)
+
+
 def test_a_generator_gains_only_what_the_workers_leave() -> None:
     """They go on beside it: where they need nearly all of the period, a shorter body waits for them."""
     line = BodyLine(

@@ -159,9 +159,10 @@ def loader_gain(evidence: Evidence, loader: Loader, share: float) -> float:
 
 
 def _gain_of_shorter_body(evidence: Evidence, less_s: float) -> float:
-    """What the loop gains by a body that is shorter by so many seconds: its workers need what they need."""
+    """What the loop gains by a body that is shorter by so many seconds: its workers need what they need. Its speed beside
+    workers that never rest is no bound, since those of a loop that is held back by its body rest most of the time."""
     law = evidence.law
-    body = replace(law, step_s=max(0.0, law.step_s - less_s), busy_step_s=max(0.0, law.busy_step_s - less_s))
+    body = replace(law, step_s=max(0.0, law.step_s - less_s), busy_step_s=0.0)
     return max(1.0, body.rate(evidence.loader.num_workers) / evidence.rates["none"].value)
 
 
