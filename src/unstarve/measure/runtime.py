@@ -193,12 +193,14 @@ class _Open:
     call: _Call | None = None
     count: int = -1
     item: Any = None
-    used: set[int] = field(default_factory=set)
+    used: set[int] | None = None
     marks: _Marks | None = None
     parts: Split | None = None
     owner: Any = None
     state: dict[str, Any] | None = None
-    before: dict[Address, list[int]] = field(default_factory=dict)
+    before: dict[Address, list[int]] | None = None
+    held: dict[int, int] | None = None
+    """Of a function: the callables that its owner keeps in lists, once that was asked."""
 
 
 @dataclass(slots=True)
@@ -464,22 +466,23 @@ class Observer:
         factor = (loop.count + 1) / LONG_LOOP
         for inside, figures in self._sample.items():
             if len(inside) > len(address) and inside[: len(address)] == address:
-                before = loop.before.get(inside, [0] * len(figures))
+                before = (loop.before or {}).get(inside, [0] * len(figures))
                 figures[:] = [b + round((f - b) * factor) for b, f in zip(before, figures, strict=True)]
 
     def _position(self, loop: _Open, step: Any) -> int:
         """The number of one of the loop's callables: its place, or that which it had when it was met first."""
         address = self._address()
         known = self._steps.setdefault(address, [])
-        if loop.count == 0:
-            loop.used.clear()
+        if loop.count == 0 or loop.used is None:
+            loop.used = set()
+        used = loop.used
         place = loop.count if loop.count < len(known) and _is_alike(known[loop.count], step) else None
         if place is None:
-            met = (number for number, other in enumerate(known) if _is_alike(other, step) and number not in loop.used)
+            met = (number for number, other in enumerate(known) if _is_alike(other, step) and number not in used)
             place = next(met, len(known))
         if place == len(known):
             known.append(step)
-        loop.used.add(place)
+        used.add(place)
         if place != loop.count:
             self._mixed.add(address)
         return place
@@ -532,7 +535,10 @@ class Observer:
         item, parts = self._stack[-1], self._stack[self._base].parts
         if parts is None or item.parts is not None or not parts.function.__code__.co_argcount:
             return None
-        kept = held(item.locals.get(parts.function.__code__.co_varnames[0]))
+        function = self._stack[self._base]
+        if function.held is None:
+            function.held = held(item.locals.get(parts.function.__code__.co_varnames[0]))
+        kept = function.held
         if not kept:
             return None
         step = self._stack[self._base + _IN_LOOP].item if len(self._stack) > self._base + _IN_LOOP else None
@@ -564,16 +570,18 @@ class Observer:
     def _account(self, address: Address, item: _Open, now: int, cpu: int) -> None:
         overhead = self._overhead_ns - item.overhead_ns
         reads, faults, delay = self._reads.read(), page_faults(), self._delay.read_ns()
-        figures = (
-            *without_overhead(now - item.wall_ns, cpu - item.cpu_ns, overhead),
-            *(now - then for now, then in zip(reads, item.reads, strict=True)),
-            faults - item.faults,
-            delay - item.delay_ns,
-        )
+        wall_ns, used_ns = without_overhead(now - item.wall_ns, cpu - item.cpu_ns, overhead)
         self._last = (reads, faults, delay) if not self._wanted else None  # keeping a value reads, too
-        total = self._sample.setdefault(address, [0] * len(figures))
-        for position, figure in enumerate(figures):
-            total[position] += figure
+        total = self._sample.get(address)
+        if total is None:
+            total = self._sample[address] = [0] * 7
+        total[0] += wall_ns
+        total[1] += used_ns
+        total[2] += reads[0] - item.reads[0]
+        total[3] += reads[1] - item.reads[1]
+        total[4] += reads[2] - item.reads[2]
+        total[5] += faults - item.faults
+        total[6] += delay - item.delay_ns
 
     def _describe_unit(self, address: Address, item: _Open, results: list[Any]) -> Cost:
         parts, unit = self._unit()

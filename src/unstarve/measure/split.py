@@ -186,7 +186,9 @@ def _switched(filename: str, code: types.CodeType) -> Any:
 
 def is_container(parts: Split) -> bool:
     """Whether the function runs a loop over callables that it calls by itself: a chain of transforms."""
-    return any(calls_its_target(node) for node in _loops(parts.node))
+    if "container" not in parts.known:
+        parts.known["container"] = any(calls_its_target(node) for node in _loops(parts.node))
+    return bool(parts.known["container"])
 
 
 def chain_targets(code: types.CodeType) -> set[str]:
