@@ -120,7 +120,7 @@ class Findings:
     granularity: str
     """`sample` or `batch`: what one call of the watched function makes."""
     environment: dict[str, Any]
-    """Affinity and thread counts of the worker."""
+    """Affinity and thread counts of the worker, with its first pass; finding them out takes milliseconds."""
     lines: tuple[BodyLine, ...] = ()
     """Lines of the data set's code, by sampling, where it could not be taken apart."""
 
@@ -486,7 +486,9 @@ class Instruments:
     def _watched(self, order: dict[str, Any], index: Any) -> Any:
         if self._watch is None or self._watch.number != order["pass"]:
             stream = self._stream if self._stream is getattr(self._fetcher, "dataset_iter", None) else None
+            is_first = self._watch is None
             self._watch = _Watch(order, self._fetcher, self._worker, self._scout, stream, self._why_no_stream)
+            self._watch.tells_environment = is_first
             self._watch.begin(self._sample_pool, self._batch_pool)
         self._recent.extend(index if self._fetcher.auto_collation else [index])
         watch = self._watch
@@ -601,6 +603,8 @@ class _Watch:
         is_sampled = self._root.function is None and stream is None and not self._limit
         self._sampler = BodySampler(SAMPLED_EVERY_S, with_stages=True) if is_sampled else None
         self._sampled_ns = 0
+        self.tells_environment = True
+        """Whether its findings say how the process is set up."""
         self.is_done = False
         self.is_aside = order["aside"] and fetcher.auto_collation and self._root.granularity == "sample"
         """Whether the batch is not for the loop, so that only as many samples are made as are to be watched."""
@@ -783,7 +787,7 @@ class _Watch:
             why_whole=self._why_whole,
             batch_size=self._batch_size,
             granularity=self._root.granularity,
-            environment=_worker_environment(),
+            environment=_worker_environment() if self.tells_environment else {},
             lines=tuple(self._sampler.lines()) if self._sampler is not None else (),
         )
 
