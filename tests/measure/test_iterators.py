@@ -214,6 +214,27 @@ def test_steps_that_draw_from_two_loaders_are_whole() -> None:
     assert len(whole) > 50
 
 
+@pytest.mark.parametrize("is_left_early", [False, True])
+def test_a_validation_in_mid_epoch_is_no_part_of_a_step(is_left_early: bool) -> None:
+    """Whether it goes through its loader to the end or breaks off."""
+    whole: list[bool] = []
+
+    def program(bench: Bench) -> Program:
+        while True:
+            step = yield Give("loader")
+            whole.append(step is not None and step.is_whole)
+
+    train, held_out = DataLoader(Numbers(80), batch_size=2), DataLoader(Numbers(8), batch_size=2)
+    with installed(Engine(Options(), program=lambda bench, options: program(bench))):
+        for number, _batch in enumerate(train):
+            time.sleep(0.0005)
+            if number % 10 == 9:
+                for _held_out_batch in held_out:
+                    if is_left_early:
+                        break
+    assert whole.count(False) == 3  # the steps of the 10th, 20th and 30th batch
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 7])
 def test_an_epoch_that_ends_while_batches_are_kept_ends_the_loop(count: int) -> None:
     """A short stream ends as without us, wherever the experiment is."""

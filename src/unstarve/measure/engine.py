@@ -691,12 +691,12 @@ class Engine:
             session.dropped_ns = now - session.created_ns
 
     def _is_undisturbed(self, session: Session, pending: Pending) -> bool:
-        """Whether no other loader was begun since the batch was handed out; one that gives a batch in every step, beside
-        this one or from an iterator made for that, belongs to the step."""
+        """Whether no other loader was begun, or gone through to its end, since the batch was handed out; one that gives a
+        batch in every step, beside this one or from an iterator made for that, belongs to the step."""
         return len(self._sessions) == 1 or all(
             other is session
-            or other.pending is None
-            or other.pending.delivered_ns < pending.delivered_ns
+            or (other.pending is None and other.ended_ns <= pending.delivered_ns)
+            or (other.pending is not None and other.pending.delivered_ns < pending.delivered_ns)
             or (other.created_ns < pending.delivered_ns and other.is_iterated)
             or other.is_begun_in_steps_of(session)
             for other in self._sessions.values()
