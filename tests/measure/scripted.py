@@ -100,6 +100,10 @@ class Bench:
     def workers(self) -> int:
         return (self.used or self.settings).num_workers
 
+    @property
+    def batches_left(self) -> int | None:
+        return None if self.epoch_length is None else self.epoch_length - self.steps % self.epoch_length
+
     def clock_ns(self) -> int:
         return self.now_ns
 

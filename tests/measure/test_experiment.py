@@ -11,7 +11,7 @@ from scripted import Bench, Pipeline, with_own
 from unstarve import estimate
 from unstarve.law import Loop
 from unstarve.measure import experiment, plan
-from unstarve.measure.experiment import BUSY, BYTES, HOST, NONE, Experiment, Options
+from unstarve.measure.experiment import BUSY, BYTES, HOST, NONE, Experiment, Give, Options, Step
 from unstarve.recording import Block, Rung, Settings, Stage
 
 STARVED = Pipeline(Loop(step_s=0.01, fetch_s=0.08, cpu_s=0.08, cores=8), Settings(num_workers=2))
@@ -119,6 +119,33 @@ def test_an_epoch_end_inside_a_block_is_left_out_of_it() -> None:
     for block in lab.blocks:
         assert block.end_ns - block.start_ns == pytest.approx(block.steps * 0.05e9, rel=1e-6)
         assert max(block.waits_ns) < 1e9
+
+
+class Asynchronous(Bench):
+    """A loop that launches its steps on a device in a millisecond each and never waits for it."""
+
+    queued_ns = 0
+    """When the device will have done what was launched."""
+
+    def _step(self, give: Give) -> Step:
+        step = super()._step(give)
+        self.queued_ns = max(self.queued_ns, self.now_ns) + 60_000_000
+        return step
+
+    def synchronize(self) -> None:
+        self.now_ns = max(self.now_ns, self.queued_ns)
+
+
+def test_what_a_device_was_to_do_before_an_epoch_ended_counts_for_the_block() -> None:
+    """Though the loop was through with launching it long before, and the device did it in the gap."""
+    bench = Asynchronous(replace(FED, loop=replace(FED.loop, step_s=0.001)), noise=0.0, epoch_length=7, gap_s=5.0)
+    lab = Experiment(bench, Options(budget_s=40))
+    lab.add(HOST, "host", {})
+    for number in range(1, 12):
+        assert bench.drive(lab.block(HOST.id, number))
+    assert len(lab.blocks) == 11
+    for block in lab.blocks:
+        assert (block.end_ns - block.start_ns) / block.steps == pytest.approx(0.06e9, rel=0.03)
 
 
 def test_a_block_that_epoch_ends_keep_interrupting_is_given_up() -> None:

@@ -182,6 +182,32 @@ def test_a_loop_may_skip_samples_that_cannot_be_read(make: Make, workers: int) -
     assert seen == [number for number in range(12) if number not in (4, 5)]
 
 
+def test_a_sample_that_cannot_be_read_while_batches_are_kept_costs_one_batch_and_not_the_diagnosis() -> None:
+    """The loop meets the error in place of its next batch, goes on, and gets its verdict."""
+    seen: list[str] = []
+
+    def program(bench: Bench) -> Program:
+        for _ in range(4):
+            yield Give("loader")
+        bench.collect_batches(fewest=False)
+        while True:
+            yield Give("loader")
+
+    engine = Engine(Options(), program=lambda bench, options: program(bench))
+    with installed(engine):
+        batches = iter(DataLoader(Numbers(60, bad=14), batch_size=2))
+        while True:
+            try:
+                next(batches)
+            except StopIteration:
+                break
+            except ValueError as error:
+                seen.append(str(error))
+            time.sleep(0.0005)
+        assert not engine.is_finished
+    assert seen == ["a sample that cannot be read"]
+
+
 def test_one_batch_now_and_then_from_another_loader_ends_nothing() -> None:
     """A look at the first validation batch in every epoch does not make that loader the loop."""
     train, val = DataLoader(Numbers(12), batch_size=2), DataLoader(Numbers(8, first=100), batch_size=2)

@@ -91,6 +91,11 @@ class LoopBench:
         return self._engine.pull(self._session)
 
     @property
+    def batches_left(self) -> int | None:
+        """Batches that the epoch has still to give, where that is known."""
+        return None if self._session.length is None else self._session.length - self._session.delivered
+
+    @property
     def fleet(self) -> int:
         """Number of the present workers; it changes when others take their place."""
         return self._session.fleet.number if self._session.fleet is not None else 0

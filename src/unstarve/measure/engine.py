@@ -251,8 +251,10 @@ class Engine:
         self._machine_memory = MachineMemory()
         self._others = OtherProcesses()
         self._is_disturbed = False
-        self._checked_ns = 0
+        self._asked_ns = 0
         self._loader_error: BaseException | None = None
+        self._deferred: Exception | None = None
+        """Error of a batch that was taken beside the loop, which meets it in place of its next batch."""
 
     def remember(self, loader: Any) -> None:
         """Note where the script makes this loader."""
@@ -289,7 +291,7 @@ class Engine:
         session.is_seamless = session.is_seamless and not session.has_started
         if session.pending is not None:  # the last step of the epoch before ends with the first request of this one
             session.pending.is_whole = session.pending.is_whole and session.is_seamless
-        session.construct_ns = self.clock_ns() - now
+        session.construct_ns = self.clock_ns() - session.created_ns
         iterator = Watched(self, session, loader)
         session.hand_out(iterator)
         return iterator
@@ -365,12 +367,14 @@ class Engine:
         session.has_started = True
         if fleet is not None and fleet.is_endless:
             session.is_natural = session.is_natural and not self._is_costly(session)
-            if not session.is_natural or fleet.settings is not None:
+            # Persistent workers go on where without us they would begin anew, with nothing made ready.
+            if not session.is_natural or fleet.settings is not None or fleet.is_persistent:
                 session.has_started = False
                 return
         if fleet is not None and not fleet.is_persistent:
             fleet.close()
             session.fleet = None
+            session.created_ns = self.clock_ns()  # without us they would have ended with their last batch
         self._hold_orders(session)
         if session.fleet is None:
             session.fleet = self._new_fleet(session, fleet.settings if fleet is not None else None)
@@ -509,12 +513,12 @@ class Engine:
         step = self._end_step(session, now)
         if self._consider(session):
             step = None
-        began = now + self._checked_ns
+        self._asked_ns = self.clock_ns()  # what we did since the loop asked is no wait for a batch
         batch, telemetry = self._batch(session, step)
         delivered = self.clock_ns()
         lent = self._lend(session, batch)
         marked_ns = self.clock_ns() - delivered
-        self._account(session, began + marked_ns, delivered + marked_ns, telemetry)
+        self._account(session, self._asked_ns + marked_ns, delivered + marked_ns, telemetry)
         if session.pending is not None:
             session.pending.lent = lent
         self._begin_use_watch(batch)
@@ -563,6 +567,10 @@ class Engine:
                 sentence = f"The experiment ended early, by a fault of ours: {type(error).__name__}: {error}"
                 self.note(Note(id="experiment-failed", sentence=sentence))
                 return self._end(session)
+            self._asked_ns = self.clock_ns()  # it may have waited for the device
+        if self._deferred is not None:
+            error, self._deferred = self._deferred, None
+            raise error
         if self._is_starting(session):
             assert session.fleet is not None
             session.fleet.hold()  # the program may have given another order since the start
@@ -674,7 +682,6 @@ class Engine:
             return None
         body = now - pending.delivered_ns
         self._check_lent(pending)
-        self._checked_ns = self.clock_ns() - now if pending.lent is not None else 0
         self._note_use(session, pending, body, now)
         return Step(
             pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
@@ -808,6 +815,11 @@ class Engine:
             try:
                 batch = self._pull_fresh(session, generation)
             except StopIteration:  # the loop will meet it when it asks
+                break
+            except Exception as error:
+                if error is not self._loader_error:
+                    raise
+                self._deferred = error
                 break
             self.host.append(batch)
             total += values.size_bytes(batch)

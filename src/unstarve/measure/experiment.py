@@ -200,6 +200,8 @@ class Bench(Protocol):
     @property
     def workers(self) -> int: ...
     @property
+    def batches_left(self) -> int | None: ...
+    @property
     def fleet(self) -> int: ...
     @property
     def has_device(self) -> bool: ...
@@ -997,6 +999,9 @@ class Experiment:
                     end = turn_end = resumed
                 continue
             steps.append(step)
+            left = self._bench.batches_left
+            if left is not None and left <= turn and len(steps) % turn == 0:
+                self._bench.synchronize()  # the epoch ends within the next turn: what was launched so far ends here
             end = self._spent()
             if len(steps) % turn == 0:
                 turn_end = end
