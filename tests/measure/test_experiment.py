@@ -138,7 +138,7 @@ class Asynchronous(Bench):
 
 def test_what_a_device_was_to_do_before_an_epoch_ended_counts_for_the_block() -> None:
     """Though the loop was through with launching it long before, and the device did it in the gap."""
-    bench = Asynchronous(replace(FED, loop=replace(FED.loop, step_s=0.001)), noise=0.0, epoch_length=7, gap_s=5.0)
+    bench = Asynchronous(replace(FED, loop=replace(FED.loop, step_s=0.001)), noise=0.0, epoch_length=30, gap_s=5.0)
     lab = Experiment(bench, Options(budget_s=40))
     lab.add(HOST, "host", {})
     for number in range(1, 12):
@@ -230,6 +230,20 @@ def test_every_worker_fills_before_the_bytes_rung_is_measured() -> None:
 
 def with_contention(share: float, **changes) -> Bench:
     return Bench(replace(STARVED, contention=share), epoch_length=1000, noise=0.001, **changes)
+
+
+def test_the_loop_is_fed_from_cache_while_its_workers_rest() -> None:
+    """They are told to, and get the time that one more batch takes them."""
+    bench = Bench(STARVED, epoch_length=1000, noise=0.001)
+    lab = Experiment(bench, Options(budget_s=60))
+    assert bench.drive(lab.warm_up())
+    lab.add(NONE, "loader", {"mode": "run"})
+    lab.add(HOST, "host", {})
+    assert bench.drive(lab.block(NONE.id, 0))
+    began = bench.now_ns
+    assert bench.drive(lab.block(HOST.id, 0))
+    assert bench.orders[-1] == {"mode": "idle"}
+    assert lab.blocks[-1].start_ns - began >= STARVED.loop.fetch_s * 1e9
 
 
 def test_a_starved_loop_is_fed_from_cache_while_its_workers_are_busy() -> None:

@@ -569,8 +569,8 @@ class Engine:
                 return self._end(session)
             self._asked_ns = self.clock_ns()  # it may have waited for the device
         if self._deferred is not None:
-            error, self._deferred = self._deferred, None
-            raise error
+            deferred, self._deferred = self._deferred, None
+            raise deferred
         if self._is_starting(session):
             assert session.fleet is not None
             session.fleet.hold()  # the program may have given another order since the start

@@ -66,7 +66,8 @@ EPOCH_ENDS = 3
 """Ends of epochs at which batches are tried to be kept."""
 
 LONGEST_CLEARING = 0.04
-"""Share of the budget that waiting for workers to end what they do, before and after they are kept busy, may take."""
+"""Share of the budget that waiting for workers to end what they do may take, before a block from cache and after they were
+kept busy."""
 
 CLEARING_S = 0.02
 """Seconds that workers get for sending word of batches which they need not make."""
@@ -746,8 +747,7 @@ class Experiment:
     def _add_busy_control(self) -> None:
         """Feed the loop from cache while the workers work on, where they can: they must have indices to work on, which
         are not missed afterwards, and get them in turns."""
-        fetch_ns = estimate.mean([ns for block in self._blocks if block.rung == NONE.id for ns in block.fetches_ns])
-        if 2 * fetch_ns > LONGEST_CLEARING * self.budget_s * 1e9:
+        if 2 * self._fetch_ns() > LONGEST_CLEARING * self.budget_s * 1e9:
             return
         can_be_busy = self._bench.workers and self._bench.epoch_length is not None and self._bench.settings.in_order
         if can_be_busy and self._ceiling_id() in self._rungs:
@@ -857,6 +857,10 @@ class Experiment:
     def _body_ns(self, rung: str) -> float:
         return estimate.mean([body for block in self._blocks if block.rung == rung for body in block.bodies_ns])
 
+    def _fetch_ns(self) -> float:
+        """Mean time that making a batch takes; 0 while that is not known."""
+        return estimate.mean([ns for block in self._blocks if block.rung == NONE.id for ns in block.fetches_ns])
+
     def _ceiling_id(self) -> str:
         return DEVICE.id if DEVICE.id in self._rungs and DEVICE.id not in self._failed else HOST.id
 
@@ -902,6 +906,8 @@ class Experiment:
             fleet, is_busy = self._bench.fleet, order.get("mode") == "busy"
             if is_busy:
                 yield from self._occupy(rung)
+            elif source != "loader":
+                yield from self._rest(source)
             self._bench.limit_threads(order.get("threads"))
             self._bench.allow_collector(order.get("collector") != "off")
             try:
@@ -922,6 +928,22 @@ class Experiment:
             if self._bench.clock_ns() - began > LONGEST_BLOCK * 1e9:
                 return
 
+    def _rest(self, source: str) -> Program:
+        """Have the workers make nothing more, and wait until they have made what they are at: what a loop does that is fed
+        from cache is to be seen on a machine with nothing else to do, whatever was measured before."""
+        if not self._bench.workers or self._bench.epoch_length is None:
+            return
+        self._issue({"mode": "idle"})
+        wait_ns = min(self._fetch_ns() or self._period_ns * self._bench.workers, LONGEST_CLEARING * self.budget_s * 1e9)
+        yield from self._go_on_from_cache(source, wait_ns)
+
+    def _go_on_from_cache(self, source: str, wait_ns: float) -> Program:
+        """Have the loop go on, fed from cache, for so long."""
+        began = self._bench.clock_ns()
+        while self._bench.clock_ns() - began < wait_ns:
+            yield from self._give(source)
+            self._bench.synchronize()  # or it would run ahead of its device, which had to catch up afterwards
+
     def _occupy(self, rung: Rung) -> Program:
         """Get every worker to work on one batch until `_release`.
 
@@ -937,11 +959,7 @@ class Experiment:
                 cleared.add(step.telemetry.worker)
             if len(cleared) == self._bench.workers:
                 break
-        began = self._bench.clock_ns()
-        for _ in range(100):  # time for the last of them
-            yield from self._give("host")
-            if self._bench.clock_ns() - began > CLEARING_S * 1e9:
-                break
+        yield from self._go_on_from_cache("host", CLEARING_S * 1e9)  # time for the last of them
         steps = 2 * self._bench.workers + self._block_steps(rung, "host")
         limit_ns = 2 * steps * self._expected_period_ns(rung) + 2e9
         self._issue({"mode": "busy", "limit_ns": int(limit_ns)})
