@@ -600,7 +600,7 @@ class Experiment:
         self._random.shuffle(names)
         if number == 0:
             return sorted(names, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-        always = (*_FIRST, BYTES.id, *self._storable)
+        always = (*_FIRST, BYTES.id, AHEAD.id, *self._storable)
         weighty = [name for name in names if name in always or name.startswith(_HEAVY)]
         weighty = [name for name in weighty if not (name.startswith(_REMEDIES) and number == 1)]
         others = [name for name in names if name not in weighty]
