@@ -24,6 +24,9 @@ SCHEMA = "unstarve.recording/1"
 LATE = 3.0
 """A batch is late when it takes so many times as long as usual."""
 
+USED_NS = 300_000
+"""A loop that asks for the next batch sooner has done nothing with this one but free its memory, or put it by."""
+
 BRIEF = 2
 """Batches that are taken from an iterator which is made for one step."""
 

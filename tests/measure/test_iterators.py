@@ -450,6 +450,25 @@ def test_steps_that_each_begin_another_loader_are_whole() -> None:
     assert [block for block in recording.blocks if block.rung == "none"]
 
 
+@pytest.mark.parametrize("cycle", [3, 16])
+def test_a_loop_that_takes_batches_together_is_measured_by_whole_cycles(cycle: int) -> None:
+    """As where gradients are accumulated: it takes some, then works on all of them."""
+    loader = DataLoader(Numbers(100_000), batch_size=2, num_workers=2)
+    engine = Engine(Options(budget_s=8))
+    with installed(engine), pytest.raises(errors.Finished):
+        batches = iter(loader)
+        while True:
+            for _ in range(cycle):
+                next(batches)
+            time.sleep(0.01 * cycle)
+    recording = engine.recording()
+    assert recording.starts[0].dropped == 0
+    rates = [block.steps / (block.end_ns - block.start_ns) * 1e9 for block in recording.blocks]
+    assert {block.steps % cycle for block in recording.blocks} == {0}
+    assert 30 < min(rates) <= max(rates) < 115  # blocks of other lengths would have a whole cycle's work, or none
+    assert len(rates) > 2
+
+
 class Augmented:
     """A loader around a loader."""
 

@@ -150,7 +150,8 @@ def step_varies(evidence: Evidence) -> bool:
     cached = _bodies(evidence, evidence.ceiling_id)
     usual, mean = bodies[len(bodies) // 2], estimate.mean(bodies)
     is_slower = bool(cached) and mean > 1.15 * estimate.mean(cached)  # else cached batches have the same long steps
-    if is_slower and usual < 1.15 * cached[len(cached) // 2] and mean > 1.3 * usual:
+    is_in_groups = mean > 10 * usual  # most batches are only taken, and worked on together
+    if is_slower and usual < 1.15 * cached[len(cached) // 2] and mean > 1.3 * usual and not is_in_groups:
         return True
     sent = _bodies(evidence, "collated")
     if sent and estimate.mean(sent) ** 2 > mean * estimate.mean(cached):

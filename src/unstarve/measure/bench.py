@@ -53,6 +53,7 @@ class LoopBench:
         self.settings = session.facts.settings
         self.has_fleet = session.fleet is not None
         self.epoch_length = session.length
+        self.cycle = session.cycle
         self.pool_bytes = environment.memory_bytes() // 12 // max(1, session.facts.num_workers)
         collate = getattr(session.loader, "collate_fn", None)
         self.collate_name, self.collate_source = describe_function(collate)

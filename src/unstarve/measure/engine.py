@@ -36,6 +36,7 @@ from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
 from unstarve.payload import Field
 from unstarve.recording import (
+    USED_NS,
     Block,
     BodyLine,
     Head,
@@ -59,9 +60,8 @@ TARGET_AFTER_DROPS = 5
 TARGET_AFTER_WITHOUT_GRADIENTS = 100
 """Batches without gradients after which it is taken all the same: the script may never train."""
 
-USED_NS = 300_000
-"""A loop that asks for the next batch sooner has done nothing with this one but free its memory: it drops batches, as a
-resumed run may."""
+WORKED_NS = 3_000_000
+"""A loop that takes longer has worked, and not just freed a batch that it drops."""
 
 LEAST_NATURAL_NS = 100_000_000
 """Steps that take less than this together say nothing of how fast a loop is that, say, works on every fourth batch."""
@@ -688,9 +688,13 @@ class Engine:
         )
 
     def _note_use(self, session: Session, pending: Pending, body_ns: int, now: int) -> None:
+        if body_ns >= WORKED_NS:
+            session.note_work()
         if body_ns >= USED_NS:
             session.used += 1
             session.with_gradients += pending.has_gradients
+            return
+        if session.cycle > 1:
             return
         session.with_gradients = 0
         if self.target is None and MOSTLY * session.used <= session.dropped:

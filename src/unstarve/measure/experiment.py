@@ -24,7 +24,7 @@ from unstarve.measure.reorder import Orders
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
 from unstarve.payload import Change
-from unstarve.recording import Block, BodyLine, Head, Note, Rung, Settings, Stage, collecting
+from unstarve.recording import USED_NS, Block, BodyLine, Head, Note, Rung, Settings, Stage, collecting
 from unstarve.report import Estimate
 from unstarve.storage import STORABLE
 
@@ -188,6 +188,7 @@ class Bench(Protocol):
     has_fleet: bool
     threads: int
     epoch_length: int | None
+    cycle: int
     pool_bytes: int
     affinity: list[int]
     machine_cores: list[int]
@@ -299,16 +300,17 @@ class Experiment:
     def warm_up(self) -> Program:
         """Some untouched steps, for the loop's speed; everything else follows from it."""
         self._bench.progress("warming up")
-        count = max(4, 2 * max(1, self._bench.workers))
+        turn = self._turn("loader")
+        count = 2 * turn * math.ceil(2 / turn)
         began, waited = self._bench.clock_ns(), 0
         for position in range(count):
             if position == count // 2:
                 began = self._bench.clock_ns()
             step = yield from self._give("loader")
             waited += step.wait_ns if position >= count // 2 else 0
-            if position >= self._bench.workers:
+            if position >= turn:
                 self._bench.natural(step)
-            if position > self._bench.workers and self.elapsed_s() > 0.1 * self.budget_s:
+            if position > turn and self.elapsed_s() > 0.1 * self.budget_s:
                 break
         measured = position + 1 - count // 2
         self._period_ns = (self._bench.clock_ns() - began) / (measured if measured > 0 else position + 1)
@@ -980,16 +982,17 @@ class Experiment:
         settle = self._settle_steps(source)
         if rung.id == BYTES.id and not any(block.rung == BYTES.id for block in self._blocks):
             settle = workers  # each worker's first batch under it finds out which files to keep
-        for position in range(4 * settle + self._most_ready(source)):
+        for position in range(4 * settle + self._most_ready(source) + self._bench.cycle):
             step = yield from self._give(source)
             if self._has_failed(step, rung):
                 return None
-            if position + 1 >= settle and not _is_copying(step) and not self._is_stale(step):
+            is_settled = position + 1 >= settle and not _is_copying(step) and not self._is_stale(step)
+            if is_settled and self._ends_cycle(step):
                 break
         if not self._bench.use(rung.settings):  # workers on trial failed at once, and the script's own stepped in
             return None
         count = self._block_steps(rung, source)
-        turn = workers if source == "loader" else 1
+        turn = self._turn(source)
         if number == 0:  # a first look at all rungs, soon
             count = min(count, turn * math.ceil(FIRST_STEPS / turn))
         fleet = self._bench.fleet
@@ -1007,7 +1010,7 @@ class Experiment:
                     end = turn_end
                 unsettled = self._resettle(source, rung, step, is_first=not unsettled) or settle
             if unsettled:
-                unsettled -= step.is_whole and not self._is_stale(step)
+                unsettled -= step.is_whole and not self._is_stale(step) and (unsettled > 1 or self._ends_cycle(step))
                 if self._bench.clock_ns() - start.wall_ns > LONGEST_BLOCK * 1e9:
                     return None
                 if not unsettled:
@@ -1071,16 +1074,23 @@ class Experiment:
         return max(1, self._bench.workers)
 
     def _block_steps(self, rung: Rung, source: str) -> int:
-        """A multiple of the number of workers where they make the batches, about half a second long, and short of an
-        epoch."""
-        workers = max(1, self._bench.workers) if source == "loader" else 1
+        """Some turns, about half a second long, and short of an epoch."""
+        turn = self._turn(source)
         period = self._expected_period_ns(rung)
         wanted = max(4, 0.5e9 / max(period, 1e4))
-        count = workers * math.ceil(wanted / workers)
+        count = turn * math.ceil(wanted / turn)
         if self._bench.epoch_length is not None:
-            room = max(workers, (self._bench.epoch_length - 1 - 2 * workers) // 2)
-            count = min(count, workers * max(1, room // workers))
-        return min(count, workers * math.ceil(MOST_STEPS / workers))
+            room = max(turn, (self._bench.epoch_length - 1 - 2 * turn) // 2)
+            count = min(count, turn * max(1, room // turn))
+        return min(count, turn * math.ceil(MOST_STEPS / turn))
+
+    def _turn(self, source: str) -> int:
+        """Steps of which a block has a multiple: one batch of each worker that makes them, and whole cycles of the loop."""
+        return math.lcm(max(1, self._bench.workers) if source == "loader" else 1, self._bench.cycle)
+
+    def _ends_cycle(self, step: Step) -> bool:
+        """Whether the loop was through with the batches that it had taken."""
+        return self._bench.cycle == 1 or step.body_ns >= USED_NS
 
     def _expected_period_ns(self, rung: Rung) -> float:
         alike = (rung.id, self._ceiling_id()) if rung.id == BUSY.id else (rung.id,)

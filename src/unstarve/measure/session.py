@@ -89,6 +89,10 @@ class Session:
         """Batches in a row that it used with gradients enabled."""
         self.used = 0
         """Batches that the loop did something with."""
+        self.cycle = 1
+        """Batches that the loop takes at once, to work on all of them before it takes the next."""
+        self._gap = 0
+        self._worked_at = 0
         self.dropped = 0
         """Batches of this iterator that it dropped before it was taken for the training loader."""
         self.dropped_ns = 0
@@ -134,6 +138,15 @@ class Session:
         """Whether the loop over another loader begins this one anew in its steps, for a batch or two each time."""
         begun = len(self.starts)
         return begun >= FEWEST_ANEW and 2 * begun >= loop.total and self.total <= BRIEF * (begun + 1)
+
+    def note_work(self) -> None:
+        """The loop has worked after the batch that it was given last: on that one, or on all since it did so last, as where
+        gradients are accumulated over batches that are taken together."""
+        gap, self._worked_at = self.total - self._worked_at, self.total
+        self.cycle = gap if gap == self._gap else 1
+        self._gap = gap
+        if self.cycle > 1:
+            self.dropped = self.dropped_ns = 0
 
     def only_drops(self) -> bool:
         """Whether the loop has dropped nearly all batches for so long that it will not do anything else."""
