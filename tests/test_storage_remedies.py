@@ -226,6 +226,21 @@ def test_small_reads_are_told_what_the_ceiling_takes() -> None:
     assert given(reading(1 << 20, 2), "larger-files") is None
 
 
+def test_many_samples_that_are_read_in_one_call_are_not_small_reads() -> None:
+    """A sample's 100 kB are small, but a call reads those of eight."""
+    recording = reading(100_000, 1)
+    together = dataclasses.replace(recording.stages[0], read_calls=10 / 8)
+    assert given(recording, "larger-files") is not None
+    assert given(dataclasses.replace(recording, stages=(together,)), "larger-files") is None
+
+
+def test_a_data_set_that_makes_batches_gets_no_second_way_to() -> None:
+    """The samples can be read together in its own `__getitems__`, which another would replace."""
+    remedy = needed(reading(1 << 20, 2, loader=dataclasses.replace(LOADER, makes_batches=True)), "concurrent-reads")
+    assert "thread pool inside `__getitems__`" in remedy.advice
+    assert remedy.patch is None
+
+
 def test_waits_that_must_overlap_are_counted() -> None:
     """400 samples a second that wait 9 ms each are 3.6 at a time; two workers wait for two, so each needs two threads."""
     remedy = needed(reading(1 << 20, 2), "concurrent-reads")

@@ -196,7 +196,8 @@ class Stage:
     why_whole: str | None = None
     """Why the stage was not taken apart further, where that was tried."""
     samples: int = 0
-    """Timed samples behind the figures below."""
+    """Timed samples behind the figures below. Where a call makes or collates a whole batch, each timing is of a batch, and
+    every figure is a sample's part of it."""
     wall_ns: tuple[int, ...] = ()
     """Wall time of each timed sample."""
     cpu_ns: tuple[int, ...] = ()
@@ -205,7 +206,7 @@ class Stage:
     """How long each timed sample was ready to run but had no core."""
     read_bytes: int = 0
     """Bytes that system calls read during the timed samples, page cache included."""
-    read_calls: int = 0
+    read_calls: float = 0
     """Read system calls during the timed samples."""
     decodes: bool = False
     """Whether the statement calls something that decodes, by its name."""
@@ -280,6 +281,8 @@ class Loader:
     """`file:line` of that sampler's `__iter__`."""
     kind: str = "map"
     """`map`, `iterable` or `other` (not a DataLoader)."""
+    makes_batches: bool = False
+    """Whether the data set makes the samples of a batch in one call, by `__getitems__` of its own."""
     most_workers: int | None = None
     """Workers at most that would each give samples of their own: a stream that does not ask which worker it is in gives
     them all in each; None without such a limit."""

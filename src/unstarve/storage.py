@@ -269,7 +269,7 @@ def _larger_files(recording: Recording, report: Report, culprit: Culprit) -> Rem
     if culprit.kind != "read" or stage is None or not stage.read_bytes or not stage.wall_ns:
         return None
     size, calls = stage.read_bytes / len(stage.wall_ns), stage.read_calls / len(stage.wall_ns)
-    if size > SMALL_READ_BYTES:
+    if size / min(1.0, calls or 1.0) > SMALL_READ_BYTES:  # several samples may be read in one call
         return None
     wanted = _samples_per_s(recording, report)
     return Remedy(
@@ -298,7 +298,7 @@ def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) ->
         id="concurrent-reads",
         advice=f"The stage waits without using a core: overlap the waits.{told} {_how_to_overlap(recording)}",
         patch=None
-        if not told or threads < 2
+        if not told or threads < 2 or _loader(recording).makes_batches
         else (
             "def __getitems__(self, indices):\n"
             f"    with ThreadPoolExecutor({threads}) as pool:  # random draws then come in any order\n"

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from scripted import Bench, Pipeline, with_own
+from scripted import Bench, Pipeline, findings, with_own
 
 from unstarve import estimate
 from unstarve.law import Loop
@@ -14,6 +14,7 @@ from unstarve.measure import experiment, plan
 from unstarve.measure.experiment import BUSY, BYTES, HOST, NONE, Experiment, Give, Options, Step
 from unstarve.recording import Block, Rung, Settings, Stage
 
+MS = 1_000_000
 STARVED = Pipeline(Loop(step_s=0.01, fetch_s=0.08, cpu_s=0.08, cores=8), Settings(num_workers=2))
 FED = Pipeline(Loop(step_s=0.05, fetch_s=0.02, cpu_s=0.02, cores=8), Settings(num_workers=2))
 
@@ -318,3 +319,22 @@ def test_threads_in_workers_are_tried_on_where_they_work(facts: dict[str, int], 
     bench = Bench(replace(STARVED, facts={"affinity": 2, **facts}))
     assert bench.drive(experiment.program(bench, Options(budget_s=20)))
     assert {rung.id for rung in bench.planned} & {"trial:worker-threads", "trial:one-core"} == tried
+
+
+def watched(granularity: str) -> Experiment:
+    """An experiment that saw calls of 8 ms and collations of 2 ms, in batches of 8."""
+    lab = Experiment(Bench(STARVED), Options())
+    found = findings({"pass": 1, "limit": 0}, {})
+    milliseconds = {"sample_wall_ns": (8 * MS,) * 6, "collate_wall_ns": (2 * MS,) * 3, "collate_cpu_ns": (2 * MS,) * 3}
+    lab._findings = [replace(found, granularity=granularity, sample_cpu_ns=(8 * MS,) * 6, **milliseconds)]
+    return lab
+
+
+@pytest.mark.parametrize(("granularity", "sample_ms", "share"), [("sample", 8, 2 / 64), ("batch", 1, 2 / 8)])
+def test_what_a_call_takes_is_that_of_all_samples_it_makes(granularity: str, sample_ms: int, share: float) -> None:
+    """A data set that makes batches takes an eighth of its call for each of eight samples, as collation is a batch's."""
+    lab = watched(granularity)
+    dataset, collate = (stage for stage in lab._stages() if stage.id in ("code", "collate"))
+    assert set(dataset.wall_ns) == {sample_ms * MS}
+    assert set(collate.wall_ns) == {MS // 4}
+    assert lab._collate_share() == pytest.approx(share)

@@ -147,3 +147,14 @@ def test_a_transform_is_found_in_the_list_that_it_is_in(tmp_path) -> None:
     path.write_text(BOTH)
     for siblings, line in (({"RandomCrop", "Flip", "ToTensor"}, 5), ({"Resize", "ToTensor"}, 4)):
         assert plan._where_built("ToTensor", [str(path)], siblings) == f"{path}:{line}"
+
+
+def test_what_is_seen_of_a_batch_is_shared_out_over_its_samples() -> None:
+    """One call in four samples is a quarter of a call for each; what was not looked at stays unknown."""
+    stage = Stage(
+        id="code:0", kind="read", name="load", wall_ns=(800, 400), cpu_ns=(80, 40), delay_ns=(8, 4), read_bytes=1200,
+        read_calls=2,
+    )  # fmt: skip
+    shared = plan.shared_out(stage, 4)
+    assert (shared.wall_ns, shared.cpu_ns, shared.delay_ns) == ((200, 100), (20, 10), (2, 1))
+    assert (shared.read_bytes, shared.read_calls, shared.storage_bytes) == (300, 0.5, None)

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from unstarve.measure.runtime import is_library
+from unstarve.measure.worker import makes_batches
 from unstarve.recording import Loader
 from unstarve.script import is_package_file
 
@@ -40,6 +41,7 @@ def describe_loader(loader: Any, number: int, length: int | None, made: str | No
         sampler=sampler,
         sampler_source=sampler_source,
         kind="iterable" if isinstance(dataset, IterableDataset) else "map",
+        makes_batches=loader.batch_sampler is not None and makes_batches(dataset),
         most_workers=_most_workers(loader),
     )
 

@@ -361,15 +361,16 @@ class Experiment:
         for level in range(self._options.depth + 1):
             yield from self._watch(samples=6, skip=2 if level == 0 else 0, limit=0, wanted=[])
             costs = self._costs()
-            sample_ns = self._sample_ns()
+            call_ns = self._call_ns()
             if level == self._options.depth or self.elapsed_s() > 0.4 * self.budget_s:
                 break
-            new = plan.to_open(costs, self._opened, sample_ns, self._options.depth) if costs else []
+            new = plan.to_open(costs, self._opened, call_ns, self._options.depth) if costs else []
             new += self._to_open_in_collate()
             if not new:
                 break
             self._opened += new
-        self._nodes = plan.nodes(self._costs(), self._sample_ns() + self._collation_ns(), self._bench.dataset_name)
+        whole_ns = self._call_ns() + self._collation_ns() * self._made_together
+        self._nodes = plan.nodes(self._costs(), whole_ns, self._bench.dataset_name)
         self._bench.stages(self._stages())
 
     def _watch(
@@ -431,15 +432,25 @@ class Experiment:
         seen = [findings for findings in self._findings if findings.collate_wall_ns]
         return [findings for findings in seen if findings.number == seen[0].number]
 
+    @property
+    def _made_together(self) -> int:
+        """Samples that one call of the data set makes, and that what was watched is of: a batch by `__getitems__`, else one."""
+        return self._batch_size if any(findings.granularity == "batch" for findings in self._findings) else 1
+
+    def _call_ns(self) -> float:
+        """What one call of the data set takes."""
+        return estimate.mean([wall for findings in self._findings for wall in findings.sample_wall_ns])
+
     def _sample_ns(self) -> float:
-        figures = [wall for findings in self._findings for wall in findings.sample_wall_ns]
-        return sum(figures) / len(figures) if figures else 0.0
+        """A sample's part of that."""
+        return self._call_ns() / self._made_together
 
     def _stages(self) -> list[Stage]:
-        stages = [node.stage for node in self._nodes]
+        together = self._made_together
+        stages = [plan.shared_out(node.stage, together) for node in self._nodes]
         samples = [findings for findings in self._findings if findings.sample_wall_ns]
-        walls = tuple(wall for findings in samples for wall in findings.sample_wall_ns)
-        cpus = tuple(cpu for findings in samples for cpu in findings.sample_cpu_ns)
+        walls = tuple(wall // together for findings in samples for wall in findings.sample_wall_ns)
+        cpus = tuple(cpu // together for findings in samples for cpu in findings.sample_cpu_ns)
         reason = next((findings.why_whole for findings in self._findings if findings.why_whole), None)
         if not stages and walls:
             stages.append(
@@ -452,13 +463,11 @@ class Experiment:
         collate_cpus = tuple(cpu for findings in first for cpu in findings.collate_cpu_ns)
         size = self._batch_size
         if collate_walls:
-            stages.append(
-                plan.fixed_stage(
-                    "collate", self._bench.collate_name, source=self._bench.collate_source, samples=len(collate_walls),
-                    wall_ns=tuple(wall // size for wall in collate_walls),
-                    cpu_ns=tuple(cpu // size for cpu in collate_cpus),
-                )
+            collate = plan.fixed_stage(
+                "collate", self._bench.collate_name, source=self._bench.collate_source, samples=len(collate_walls),
+                wall_ns=collate_walls, cpu_ns=collate_cpus,
             )  # fmt: skip
+            stages.append(plan.shared_out(collate, size))
             stages += plan.collate_stages(self._costs(of_collate=True), self._collate_ns(), size)
         if self._bench.workers:
             stages.append(plan.fixed_stage("ipc", "transport from the workers"))

@@ -509,16 +509,29 @@ def collate_stages(costs: Mapping[Address, Cost], collate_ns: float, batch_size:
         stage = node.stage
         found.append(
             replace(
-                stage,
+                shared_out(stage, batch_size),
                 id=f"collate:{stage.id}",
                 parent="collate" if stage.parent is None else f"collate:{stage.parent}",
                 kind="collate",
-                wall_ns=tuple(wall // batch_size for wall in stage.wall_ns),
-                cpu_ns=tuple(cpu // batch_size for cpu in stage.cpu_ns),
-                delay_ns=tuple(delay // batch_size for delay in stage.delay_ns),
             )
         )
     return found
+
+
+def shared_out(stage: Stage, samples: int) -> Stage:
+    """The stage with what was seen of so many samples together shared out over them."""
+    if samples == 1:
+        return stage
+    return replace(
+        stage,
+        wall_ns=tuple(wall // samples for wall in stage.wall_ns),
+        cpu_ns=tuple(cpu // samples for cpu in stage.cpu_ns),
+        delay_ns=tuple(delay // samples for delay in stage.delay_ns),
+        read_bytes=stage.read_bytes // samples,
+        read_calls=stage.read_calls / samples,
+        faults=stage.faults // samples,
+        storage_bytes=None if stage.storage_bytes is None else stage.storage_bytes // samples,
+    )
 
 
 def sampled_stages(lines: Sequence[BodyLine], walls: Sequence[int]) -> list[Stage]:

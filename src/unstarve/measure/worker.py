@@ -543,7 +543,7 @@ def _root(fetcher: Any) -> _Root:
     dataset = fetcher.dataset
     if not hasattr(fetcher, "auto_collation") or hasattr(fetcher, "dataset_iter"):
         return _Root(None, "sample", "its iterator cannot be taken apart")
-    if fetcher.auto_collation and getattr(dataset, "__getitems__", None) and not _is_plain_subset(dataset):
+    if fetcher.auto_collation and makes_batches(dataset):
         function = getattr(type(dataset), "__getitems__", None)
         granularity = "batch"
     else:
@@ -554,13 +554,12 @@ def _root(fetcher: Any) -> _Root:
     return _Root(function, granularity)
 
 
-def _is_plain_subset(dataset: Any) -> bool:
-    """Whether batches of it are just lists of single items, so that the single item can be watched."""
+def makes_batches(dataset: Any) -> bool:
+    """Whether it makes the samples of a batch in one call; those of a plain subset are just single items, which can be
+    watched one by one."""
     while type(dataset) is Subset:
         dataset = dataset.dataset
-        if not getattr(dataset, "__getitems__", None):
-            return True
-    return False
+    return bool(getattr(dataset, "__getitems__", None))
 
 
 class _Watch:
