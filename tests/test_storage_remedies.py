@@ -294,6 +294,15 @@ def test_how_batches_are_built_at_once_depends_on_the_data_set(kind: str, said: 
     assert [word for word in ("`__getitems__`", "batch_size=None") if word in advice] == [said]
 
 
+def test_batches_of_the_users_own_sampler_have_as_many_samples_as_were_seen() -> None:
+    """A batch sampler need not tell how many it gives: what a batch reads and waits for is that of all of its samples."""
+    told, seen = (reading(1 << 20, 2, loader=dataclasses.replace(LOADER, **sizes)) for sizes in (
+        {"batch_size": 8}, {"batch_size": None, "seen_batch_size": 8},
+    ))  # fmt: skip
+    assert needed(seen, "concurrent-reads") == needed(told, "concurrent-reads")
+    assert judge(seen).needs == judge(told).needs
+
+
 def test_few_waits_are_not_counted() -> None:
     """Where the workers could wait for all of them, no number of threads is given."""
     loader = dataclasses.replace(LOADER, num_workers=8)

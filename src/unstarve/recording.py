@@ -259,6 +259,8 @@ class Loader:
     """Batches of one epoch, where known."""
     batch_size: int | None = None
     """Samples of a batch, where known."""
+    seen_batch_size: int | None = None
+    """Samples of a batch on average, as the workers saw it, where a batch sampler of the user's own does not tell."""
     dataset_length: int | None = None
     """Samples of the data set, where it is indexed and tells."""
     num_workers: int = 0
@@ -286,6 +288,11 @@ class Loader:
     most_workers: int | None = None
     """Workers at most that would each give samples of their own: a stream that does not ask which worker it is in gives
     them all in each; None without such a limit."""
+
+    @property
+    def samples_per_batch(self) -> int:
+        """Samples of a batch, as it was told or seen; 1 where neither is known."""
+        return self.batch_size or self.seen_batch_size or 1
 
     @property
     def samples(self) -> int | None:

@@ -138,7 +138,7 @@ def _room(recording: Recording, report: Report, stored: _Stored) -> str:
         )
     free = f", more than the {_bytes(stored.free_bytes)} of free memory have room for" if stored.free_bytes else ""
     rate = stored.gain.value * (report.baseline.value if report.baseline is not None else 0.0)
-    needed = stored.head.bytes_per_sample * (_loader(recording).batch_size or 1) * rate / 1e6
+    needed = stored.head.bytes_per_sample * _loader(recording).samples_per_batch * rate / 1e6
     now = report.needs.read_mb_per_s_now if report.needs is not None else None
     told = f", where {_figure(now)} MB/s are read now" if now else ""
     return f"{size}{free}: from disk that is {_figure(needed)} MB/s at the pace measured from memory{told}."
@@ -310,10 +310,10 @@ def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) ->
 
 
 def _fetched_together(recording: Recording) -> int:
-    """Samples that `__getitems__` is asked for at once: those of a batch, and none of a stream or of a loader that makes no
+    """Samples that `__getitems__` is asked for at once: those of a batch, and one of a stream or of a loader that makes no
     batches, as far as is known."""
     loader = _loader(recording)
-    return (loader.batch_size or 0) if loader.kind == "map" else 0
+    return loader.samples_per_batch if loader.kind == "map" else 1
 
 
 def _how_to_overlap(recording: Recording) -> str:
@@ -334,7 +334,7 @@ def _how_to_overlap(recording: Recording) -> str:
 def _overlap(recording: Recording, report: Report, stage: Stage, waits: float) -> str:
     wanted, workers = _samples_per_s(recording, report), _loader(recording).num_workers
     size = stage.read_bytes / max(1, len(stage.wall_ns))
-    base = report.baseline.value * (_loader(recording).batch_size or 1) if report.baseline is not None else 0.0
+    base = report.baseline.value * _loader(recording).samples_per_batch if report.baseline is not None else 0.0
     read = (
         f" It reads {_figure(size * base / 1e6)} MB/s now, and {_figure(size * wanted / 1e6)} MB/s then."
         if size
@@ -428,7 +428,7 @@ def _inside(recording: Recording, stage: Stage) -> Iterator[Stage]:
 def _samples_per_s(recording: Recording, report: Report) -> float:
     """Samples that the loop takes in a second at its ceiling."""
     rates = [found.value for found in (report.baseline, report.ceiling) if found is not None]
-    return max(rates, default=0.0) * (_loader(recording).batch_size or 1)
+    return max(rates, default=0.0) * _loader(recording).samples_per_batch
 
 
 def _mean_ns(stage: Stage) -> float:

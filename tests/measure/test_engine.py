@@ -239,3 +239,23 @@ def test_batches_that_lay_ready_do_not_make_the_untouched_loop_look_fast() -> No
     assert natural_period_ns([natural_step(0, 60)] * 6, num_workers=2, prefetch_factor=2) == 60_000_000
     assert natural_period_ns([natural_step(0, 60)] * 2, num_workers=0, prefetch_factor=2) == 60_000_000
     assert natural_period_ns([natural_step(0, 6)] * 9, num_workers=0, prefetch_factor=2) == 0
+
+
+class Uneven:
+    """A batch sampler that does not tell how many it gives."""
+
+    def __iter__(self):
+        return iter([[0, 1, 2], [3, 4, 5, 6, 7]] * 200)
+
+    def __len__(self) -> int:
+        return 400
+
+
+def test_the_workers_tell_how_many_samples_a_batch_has_where_the_loader_does_not() -> None:
+    """Batches of three and of five samples have about four."""
+    engine = Engine(Options(budget_s=3))
+    diagnose_slow(engine, DataLoader(pipelines.Slow(0.001), batch_sampler=Uneven(), num_workers=2))
+    facts = engine.recording().loader
+    assert facts is not None
+    assert facts.batch_size is None
+    assert facts.seen_batch_size in (3, 4, 5)

@@ -58,7 +58,7 @@ def sources(evidence: Evidence) -> list[Stage]:
 def read_mb(evidence: Evidence) -> float:
     """Megabytes that system calls read for a batch, page cache included."""
     a_sample = sum(stage.read_bytes / len(stage.wall_ns) for stage in sources(evidence))
-    return a_sample * (evidence.loader.batch_size or 1) / 1e6
+    return a_sample * evidence.loader.samples_per_batch / 1e6
 
 
 def _counts(own: int, cores: float) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,6 +185,11 @@ class LoopBench:
     def device_profile(self) -> cuda.DeviceProfile | None:
         """What records when the device computes, where there is such a thing and nobody else is recording."""
         return cuda.DeviceProfile() if cuda.is_in_use() and not cuda.is_profiled() else None
+
+    def batch_size(self, seen: int) -> None:
+        """Take note of how many samples the workers saw in a batch, where the loader does not tell."""
+        if self._session.facts.batch_size is None:
+            self._session.facts = replace(self._session.facts, seen_batch_size=seen)
 
     def limit_threads(self, count: int | None) -> None:
         """Let torch compute on so many threads in this process; None for as many as the script chose."""

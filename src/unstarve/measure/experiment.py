@@ -228,6 +228,7 @@ class Bench(Protocol):
     def block(self, block: Block) -> None: ...
     def rungs(self, rungs: Sequence[Rung]) -> None: ...
     def stages(self, stages: Sequence[Stage]) -> None: ...
+    def batch_size(self, seen: int) -> None: ...
     def heads(self, heads: Sequence[Head]) -> None: ...
     def note(self, note: Note) -> None: ...
     def natural(self, step: Step) -> None: ...
@@ -372,6 +373,7 @@ class Experiment:
         whole_ns = self._call_ns() + self._collation_ns() * self._made_together
         self._nodes = plan.nodes(self._costs(), whole_ns, self._bench.dataset_name)
         self._bench.stages(self._stages())
+        self._bench.batch_size(self._batch_size)
 
     def _watch(
         self, *, samples: int, skip: int, limit: int, wanted: Sequence[Address], limit_bytes: int = 0
@@ -424,8 +426,8 @@ class Experiment:
 
     @property
     def _batch_size(self) -> int:
-        """Samples in a batch, as the workers saw it."""
-        return max((findings.batch_size for findings in self._findings), default=1) or 1
+        """Samples in a batch on average, as the workers saw it."""
+        return round(estimate.mean([f.batch_size for f in self._findings if f.batch_size])) or 1
 
     def _first_collations(self) -> list[Findings]:
         """What the first pass saw of collation: later ones look into it, and slow it down."""
