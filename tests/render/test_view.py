@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from unstarve import render as view
-from unstarve.report import Caveat, Estimate, Report, Verdict, WallTime
+from unstarve.report import Caveat, Estimate, Remedy, Report, Verdict, WallTime
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,20 @@ def test_remedies_stand_with_the_culprit_they_mention(toy: Report) -> None:
 def test_sole_culprit_gets_every_remedy(toy: Report) -> None:
     """With one culprit there is nothing else a remedy could be for."""
     one = replace(toy, verdict=replace(toy.verdict, culprits=toy.verdict.culprits[:1]))
-    assert view.findings(one)[0].remedies == toy.remedies
+    assert set(view.findings(one)[0].remedies) == set(toy.remedies)
     assert view.other_remedies(one) == ()
+
+
+def test_what_was_tried_is_said_before_what_is_computed(toy: Report) -> None:
+    """A finding has room for three remedies: the one with a measured gain is first of them, and what is left of the others
+    stands with those of no culprit."""
+    one = replace(toy.verdict, culprits=toy.verdict.culprits[:1])
+    gain = Estimate(value=3.8, low=3.7, high=3.9)
+    computed = [Remedy(id=name, advice=name, predicted_gain=gain) for name in ("a", "b", "c")]
+    tried = Remedy(id="workers", advice="Let 8 worker processes load.", measured_gain=gain)
+    report = replace(toy, verdict=one, remedies=(*computed, tried))
+    assert [remedy.id for remedy in view.findings(report)[0].remedies] == ["workers", "a", "b"]
+    assert [remedy.id for remedy in view.other_remedies(report)] == ["c"]
 
 
 def test_line_number_is_not_mistaken_for_a_longer_one(toy: Report) -> None:

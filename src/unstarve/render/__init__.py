@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -267,14 +267,14 @@ def _is_cheap(stage: StageResult, children: _Children, guilty: frozenset[str]) -
 
 
 def findings(report: Report) -> tuple[Finding, ...]:
-    """The first few culprits, each with its remedies and doubts."""
+    """The first few culprits, each with its doubts and its first few remedies, those that were tried before others."""
     placed = doubts(report)
     culprits = report.verdict.culprits[:MOST_FINDINGS]
-    owners = [_owner(remedy, culprits) for remedy in report.remedies]
+    owned = _owned(report)
     return tuple(
         Finding(
             culprit=culprit,
-            remedies=tuple(remedy for remedy, owner in zip(report.remedies, owners, strict=True) if owner == number),
+            remedies=owned[number][:MOST_FINDINGS],
             doubts=placed.get(f"finding {culprit.stage}", ()),
         )
         for number, culprit in enumerate(culprits)
@@ -282,10 +282,22 @@ def findings(report: Report) -> tuple[Finding, ...]:
 
 
 def other_remedies(report: Report) -> tuple[Remedy, ...]:
-    """The remedies that speak of no culprit in particular."""
+    """The remedies that speak of no culprit in particular, and those for which a culprit's finding has no room."""
+    shown = [remedy for finding in findings(report) for remedy in finding.remedies]
+    return _tried_first(remedy for remedy in report.remedies if remedy not in shown)
+
+
+def _owned(report: Report) -> list[tuple[Remedy, ...]]:
+    """For each of the first few culprits the remedies that are about it."""
     culprits = report.verdict.culprits[:MOST_FINDINGS]
-    others = [remedy for remedy in report.remedies if _owner(remedy, culprits) is None]
-    return tuple(sorted(others, key=lambda remedy: remedy.measured_gain is None))  # what was tried goes first
+    owners = [_owner(remedy, culprits) for remedy in report.remedies]
+    pairs = list(zip(report.remedies, owners, strict=True))
+    return [_tried_first(remedy for remedy, owner in pairs if owner == number) for number in range(len(culprits))]
+
+
+def _tried_first(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
+    """The remedies with a measured gain before those whose gain is computed or not known, else in their order."""
+    return tuple(sorted(remedies, key=lambda remedy: remedy.measured_gain is None))
 
 
 def _owner(remedy: Remedy, culprits: tuple[Culprit, ...]) -> int | None:

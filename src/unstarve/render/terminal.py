@@ -307,7 +307,7 @@ def _finding(number: int, finding: view.Finding) -> Iterator[RenderableType]:
     ):
         if content:
             yield labelled(label, Text(content, overflow="fold"), indent=3)
-    yield from _actions(finding.remedies[: view.MOST_FINDINGS], 3)
+    yield from _actions(finding.remedies, 3)
     for sentence in finding.doubts:
         yield labelled("Doubt", Text(sentence, style="yellow"), style="yellow", indent=3)
 
