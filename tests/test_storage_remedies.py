@@ -85,9 +85,30 @@ def test_what_does_not_fit_into_memory_is_said_with_the_speed_that_a_disk_needs(
     told = re.search(r"more than the 4 GB of free memory have room for: from disk that is ([\d.]+) MB/s", remedy.advice)
     assert told is not None
     assert float(told[1]) == pytest.approx(64, rel=0.02)
+    assert "An epoch then takes" not in remedy.advice
     assert remedy.measured_gain is None
     assert remedy.predicted_gain is not None
     assert remedy.predicted_gain.value == pytest.approx(80 / 25, rel=0.02)
+
+
+LOAD = dataclasses.replace(
+    make_stage("load", 10, cpu=0.2, kind="read", name="np.load", text="x = np.load(path)"), read_bytes=10 * 3 * MB
+)
+WORK = make_stage("work", 30, kind="code")
+
+
+@pytest.mark.parametrize(
+    ("stages", "free", "is_stored"),
+    [((LOAD,), 4 * GB, False), ((LOAD,), 900 * GB, True), ((LOAD, WORK), 4 * GB, True), ((DECODE,), 4 * GB, True)],
+    ids=["read as it is", "fits into memory", "worked on", "read packed"],
+)
+def test_what_is_read_as_it_is_stored_is_not_stored_again(
+    stages: tuple[Stage, ...], free: int, is_stored: bool
+) -> None:
+    """3 MB that are read as such take as long from another file; they do not from memory, nor where making them costs."""
+    head = Head(rung="samples", is_repeatable=True, samples=8, bytes_per_sample=3 * MB)
+    remedy = given(make({"knockout:load": 25.0}, *stages, heads=(head,), free_memory_bytes=free), "cache-head")
+    assert (remedy is not None) is is_stored
 
 
 def test_a_head_that_fits_goes_before_one_that_gains_more() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from unstarve import estimate
@@ -20,6 +20,10 @@ ALIKE = 1.03
 
 FITS = 0.8
 """Share of the free memory that stored values may take."""
+
+NO_LARGER = 1.2
+"""A head that gives at most so many times the bytes that were read for it, and spends its time on reading, gives what is
+stored already."""
 
 SMALL_READ_BYTES = 1 << 18
 """Samples that read less than this are small: a disk or a network needs longer to begin than to deliver them."""
@@ -74,6 +78,8 @@ def cached_head(recording: Recording, report: Report, culprit: Culprit | None = 
     stored = _best(_storable(recording))
     if stored is None or (culprit is not None and not _contains(recording, stored.head, culprit)):
         return None
+    if not stored.fits and _is_stored_already(recording, stored.head):
+        return None
     return Remedy(
         id="cache-head",
         advice=f"{_sameness(recording, stored.head)} {_room(recording, report, stored)} {_paying_off(recording, report, stored)}",
@@ -116,6 +122,14 @@ def _contains(recording: Recording, head: Head, culprit: Culprit) -> bool:
     return head.rung == "samples" or culprit.kind in ("read", "decode")
 
 
+def _is_stored_already(recording: Recording, head: Head) -> bool:
+    """Whether what the head gives is what it reads, so that reading it from another file would cost the same."""
+    made = _until(recording, _stage(recording, head.after))
+    reading = sum(_mean_ns(stage) for stage in made if stage.read_bytes)
+    is_read = 2 * reading >= sum(_mean_ns(stage) for stage in made)
+    return is_read and head.bytes_per_sample <= NO_LARGER * _read_bytes(made)
+
+
 def _sameness(recording: Recording, head: Head) -> str:
     last = _stage(recording, head.after)
     if last is not None:
@@ -145,6 +159,8 @@ def _room(recording: Recording, report: Report, stored: _Stored) -> str:
 
 
 def _paying_off(recording: Recording, report: Report, stored: _Stored) -> str:
+    if not stored.fits:
+        return "Stored during the first epoch it pays from the second on, if a disk delivers that."
     length = _loader(recording).length
     epochs = math.ceil(stored.gain.value / (stored.gain.value - 1) - 1e-9)
     apart = f"in a pass of its own, which takes an epoch's time at most, it has paid off after {epochs} epochs."
@@ -379,7 +395,7 @@ def _lighter_codec(recording: Recording, report: Report, culprit: Culprit) -> Re
         return None
     calls = "\n".join(f"{each.name}\n{each.text}" for each in (stage, *_inside(recording, stage)))
     whole = next((head.bytes_per_sample for head in recording.heads if head.after == stage.id), 0)
-    packed = _read_until(recording, stage)
+    packed = _read_bytes(_until(recording, stage))
     if not _CODEC.search(calls) or not packed or whole <= packed:
         return None
     wanted = _samples_per_s(recording, report) / 1e6
@@ -395,13 +411,17 @@ def _lighter_codec(recording: Recording, report: Report, culprit: Culprit) -> Re
     )
 
 
-def _read_until(recording: Recording, stage: Stage) -> float:
-    """Bytes that are read for a sample until the stage has ended."""
-    inside = {each.id for each in _inside(recording, stage)}
-    containers = {each.parent for each in recording.stages}
-    until = recording.stages[: recording.stages.index(stage) + 1]
-    leaves = [each for each in (*until, *(s for s in recording.stages if s.id in inside)) if each.id not in containers]
-    return sum(each.read_bytes / len(each.wall_ns) for each in leaves if each.wall_ns)
+def _until(recording: Recording, stage: Stage | None) -> list[Stage]:
+    """The stages of a sample that have nothing inside, until this one has ended; without one all of them."""
+    own = [each for each in recording.stages if each.kind not in ("collate", "ipc")]
+    until = own if stage is None else [*own[: own.index(stage) + 1], *_inside(recording, stage)]
+    containers = {each.parent for each in own}
+    return [each for each in until if each.id not in containers and each.wall_ns]
+
+
+def _read_bytes(stages: Iterable[Stage]) -> float:
+    """Bytes that stages read for a sample."""
+    return sum(each.read_bytes / len(each.wall_ns) for each in stages)
 
 
 # --- What the rules look up -------------------------------------------------------------------------------------------
