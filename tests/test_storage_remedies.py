@@ -306,13 +306,41 @@ def test_waits_of_a_stream_overlap_in_its_generator() -> None:
     assert remedy.patch is None
 
 
-@pytest.mark.parametrize(("kind", "said"), [("map", "`__getitems__`"), ("iterable", "batch_size=None")])
-def test_how_batches_are_built_at_once_depends_on_the_data_set(kind: str, said: str) -> None:
-    """Only an indexed one is asked for many samples at once; a stream may give whole batches."""
-    stage = make_stage("collate", 1, kind="collate")
-    recording = make({"knockout:collate": 40.0}, stage, loader=dataclasses.replace(LOADER, kind=kind))
-    advice = needed(recording, "batched-fetch").advice
-    assert [word for word in ("`__getitems__`", "batch_size=None") if word in advice] == [said]
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "(`__getitems__`,"),
+        ({"kind": "iterable"}, "batch_size=None"),
+        ({"makes_batches": True}, "`__getitems__` can give one array"),
+    ],
+    ids=["samples", "stream", "batches"],
+)
+def test_how_batches_are_built_at_once_depends_on_the_data_set(facts: dict[str, Any], said: str) -> None:
+    """Only an indexed one is asked for many samples at once; a stream may give whole batches, and some do already."""
+    stage = make_stage("collate", 1, kind="collate", text=None)
+    recording = make({"knockout:collate": 40.0}, stage, loader=dataclasses.replace(LOADER, **facts))
+    assert said in needed(recording, "batched-fetch").advice
+
+
+@pytest.mark.parametrize(
+    ("text", "ident"),
+    [
+        ("tokens = tokenizer(texts, padding=True)", "cheaper:collate"),
+        ("images = mixup(images, labels)", "cheaper:collate"),
+        ("images = torch.stack(images)", "batched-fetch"),
+        ("return default_collate(samples)", "batched-fetch"),
+        ("x = torch.cat(parts)", "batched-fetch"),
+    ],
+)
+def test_what_a_collate_function_does_beside_joining_samples_is_to_be_done_elsewhere(text: str, ident: str) -> None:
+    """Arrays in place of samples are no remedy for a tokenizer."""
+    stages = (
+        make_stage("collate", 5, kind="collate", text=None),
+        make_stage("collate:0", 4, kind="collate", parent="collate", text=text),
+    )
+    remedies = judge(make({"knockout:collate": 40.0}, *stages)).remedies
+    assert [remedy.id for remedy in remedies if remedy.about == "collate"] == [ident]
+    assert (text in remedies[0].advice) is (ident == "cheaper:collate")
 
 
 def test_batches_of_the_users_own_sampler_have_as_many_samples_as_were_seen() -> None:

@@ -290,11 +290,32 @@ def _cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Re
     )
 
 
+_JOINS = re.compile(r"collate|stack|concat|\bcat\(|pad_sequence|from_data_list")
+"""Calls that make one of many samples, which is what a collate function is for."""
+
+
+def _leaner_collation(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    """For a statement of the user's own in the collate function that does something else than joining samples."""
+    if culprit.kind != "collate" or not culprit.text or _JOINS.search(culprit.text):
+        return None
+    return Remedy(
+        id=f"cheaper:{culprit.stage}",
+        advice=(
+            f"Take `{culprit.text}` out of collation or make it cheaper: do it once for each sample and store the result if it is "
+            "the same every epoch, do it on the device, or in a vectorised or compiled way."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
 def _batched_fetch(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.kind != "collate":
+    if culprit.kind != "collate" or (culprit.text and not _JOINS.search(culprit.text)):
         return None
     how = "(`__getitems__`, or indexing a tensor with the whole batch)"
-    if _loader(recording).kind != "map":
+    if _loader(recording).makes_batches:
+        how = "(`__getitems__` can give one array for each field, which `collate_fn` hands on)"
+    elif _loader(recording).kind != "map":
         how = "(the generator can yield whole batches, with batch_size=None)"
     return Remedy(
         id="batched-fetch",
@@ -597,6 +618,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _batched_fetch, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers,
+    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _leaner_collation, _batched_fetch, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers,
     _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip
