@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 
 import pytest
@@ -583,6 +584,14 @@ def test_ten_stages_that_share_the_time_are_named_one_by_one() -> None:
     periods = {**STARVED, "knockout:step0": 65.0, "knockout:step1": 70.0, "knockout:step2": 79.0}
     report = judge(make_recording(periods, stages=stages))
     assert [culprit.stage for culprit in report.verdict.culprits] == ["step0", "step1"]
+
+
+def test_threads_of_libraries_are_limited_as_they_were_in_the_trial() -> None:
+    """Torch is on one thread in a worker anyway: the lines that are not comments limit OpenCV, BLAS and OpenMP too."""
+    remedies = judge(make_recording({**STARVED, "trial:worker-threads": 40})).remedies
+    patch = next(remedy.patch for remedy in remedies if remedy.id == "trial:worker-threads") or ""
+    code = ast.unparse(ast.parse(patch))
+    assert [call for call in ("cv2.setNumThreads(0)", "threadpool_limits(1)") if call not in code] == []
 
 
 def tried_with_doubt(period: float, jitter: float) -> Report:

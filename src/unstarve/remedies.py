@@ -471,7 +471,8 @@ _SETTINGS = {
     ),
     "trial:worker-threads": (
         "Libraries in the workers use several threads each: one thread a worker is enough.",
-        "def worker_init_fn(worker_id):\n    torch.set_num_threads(1)  # and cv2.setNumThreads(0), threadpoolctl.threadpool_limits(1)",
+        "def worker_init_fn(worker_id):\n    torch.set_num_threads(1)\n    with contextlib.suppress(ImportError):\n"
+        "        import cv2\n        cv2.setNumThreads(0)\n    threadpoolctl.threadpool_limits(1)  # BLAS and OpenMP",
     ),
     "trial:one-core": (
         "A library in the workers works in threads of its own, which get in each other's way: give it one thread a worker "
