@@ -339,6 +339,24 @@ def _lighter_transport(recording: Recording, report: Report, culprit: Culprit) -
     )
 
 
+_COPIED_AHEAD = """\
+def copied_ahead(loader, device):  # whose batches are lists of pinned tensors
+    stream, ready = torch.cuda.Stream(device), collections.deque()
+    for batch in itertools.chain(loader, [None]):
+        if batch is not None:
+            with torch.cuda.stream(stream):
+                moved = [tensor.to(device, non_blocking=True) for tensor in batch]
+            ready.append((moved, stream.record_event()))
+        if len(ready) == 2 or (ready and batch is None):
+            tensors, done = ready.popleft()
+            here = torch.cuda.current_stream(device)
+            here.wait_event(done)
+            for tensor in tensors:
+                tensor.record_stream(here)  # or its memory is used again too early
+            yield tensors
+"""
+
+
 def _overlapped_copy(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "copy":
         return None
@@ -358,10 +376,19 @@ def _overlapped_copy(recording: Recording, report: Report, culprit: Culprit) -> 
         if tried is None
         else f" Tried with batches from host memory, the next one copied while the device computes: ×{tried.value:.2f}."
     )
+    is_cuda = recording.has_device and str(recording.environment.get("device")).startswith("cuda")
+    is_unpinned = is_cuda and not _loader(recording).pin_memory
+    pinning = "DataLoader(..., pin_memory=True)\n" if is_unpinned else ""
+    ahead = (
+        "opy the next batch on a side stream" if recording.has_device else "opy the next batch, without waiting for it,"
+    )
     return Remedy(
         id="overlapped-copy",
-        advice=f"Pin the batches, and copy the next one on a side stream while the device computes; or copy less: uint8 that is converted on the device.{how}",
-        patch="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
+        advice=(
+            f"{'Pin the batches, and c' if is_unpinned else 'C'}{ahead} while the device computes; or copy less: uint8 that is "
+            f"converted on the device.{how}"
+        ),
+        patch=pinning + _COPIED_AHEAD if is_cuda else None,
         predicted_gain=culprit.gain if tried is None else _of_the_copy(recording, culprit, tried),
         about=culprit.stage,
     )
