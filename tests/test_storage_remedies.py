@@ -247,6 +247,11 @@ def test_small_reads_are_told_what_the_ceiling_takes() -> None:
     assert given(reading(1 << 20, 2), "larger-files") is None
 
 
+def test_small_reads_that_compute_have_no_latency_to_spare() -> None:
+    """What unpacks a file from the page cache is as slow in a larger one."""
+    assert given(reading(4096, 2, cpu=1.0), "larger-files") is None
+
+
 def test_many_samples_that_are_read_in_one_call_are_not_small_reads() -> None:
     """A sample's 100 kB are small, but a call reads those of eight."""
     recording = reading(100_000, 1)

@@ -280,9 +280,15 @@ def _fewer_pixels(culprit: Culprit, kept: float) -> Estimate:
 
 
 def _larger_files(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    """Many small reads cost their latency, whatever the bandwidth."""
+    """Many small reads that are waited for cost their latency, whatever the bandwidth."""
     stage = _stage(recording, culprit.stage)
-    if culprit.kind != "read" or stage is None or not stage.read_bytes or not stage.wall_ns:
+    if (
+        culprit.kind != "read"
+        or culprit.resource != "wait"
+        or stage is None
+        or not stage.read_bytes
+        or not stage.wall_ns
+    ):
         return None
     size, calls = stage.read_bytes / len(stage.wall_ns), stage.read_calls / len(stage.wall_ns)
     if size / min(1.0, calls or 1.0) > SMALL_READ_BYTES:  # several samples may be read in one call
