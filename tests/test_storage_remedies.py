@@ -278,6 +278,7 @@ def test_waits_that_must_overlap_are_counted() -> None:
     assert told is not None
     assert [float(figure) for figure in told.groups()] == pytest.approx([105, 419], rel=0.02)
     assert "ThreadPoolExecutor(2)" in (remedy.patch or "")
+    assert "every thread needs its own open file" in (remedy.patch or "")
 
 
 def test_no_more_threads_than_samples_read_a_batch() -> None:

@@ -323,7 +323,8 @@ def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) ->
         if not told or threads < 2 or _loader(recording).makes_batches
         else (
             "def __getitems__(self, indices):\n"
-            f"    with ThreadPoolExecutor({threads}) as pool:  # random draws then come in any order\n"
+            "    # every thread needs its own open file (a shared one is moved while another reads); draws come in any order\n"
+            f"    with ThreadPoolExecutor({threads}) as pool:\n"
             "        return list(pool.map(self.__getitem__, indices))"
         ),
         predicted_gain=culprit.gain,
