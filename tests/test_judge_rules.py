@@ -646,6 +646,17 @@ def test_threads_of_libraries_are_limited_as_they_were_in_the_trial() -> None:
     assert [call for call in ("cv2.setNumThreads(0)", "threadpool_limits(1)") if call not in code] == []
 
 
+@pytest.mark.parametrize(("kind", "is_pickled"), [("tensor", False), ("array", True), ("other", True)])
+def test_what_is_pickled_is_told_from_what_goes_through_shared_memory(kind: str, is_pickled: bool) -> None:
+    """A batch without tensors is not told to send fewer tensors."""
+    payload = (dataclasses.replace(IMAGE, kind=kind), LABELS)
+    stages = (make_stage("ipc", 0, kind="ipc"),)
+    report = judge(make_recording({**STARVED, "knockout:ipc": 40.0}, stages=stages, payload=payload))
+    (remedy,) = [remedy for remedy in report.remedies if remedy.id == "lighter-transport"]
+    assert ("pickled" in remedy.advice) is is_pickled
+    assert ("fewer and smaller tensors" in remedy.advice) is (not is_pickled)
+
+
 def tried_with_doubt(period: float, jitter: float) -> Report:
     """A loop in which one stage is worth a little for certain, and the threads of the workers were tried few times."""
     recording = make_recording(
@@ -729,7 +740,8 @@ def test_a_sampler_that_works_beside_the_workers_gains_what_they_leave(fetch_ms:
     )
     report = judge(dataclasses.replace(recording, blocks=blocks))
     assert [round(c.gain.value, 1) for c in report.verdict.culprits] == ([] if gain is None else [round(gain, 1)])
-    assert kinds(report) == [] if gain is None else ["sampler"]
+    assert kinds(report) == ([] if gain is None else ["sampler"])
+    assert [remedy.id for remedy in report.remedies] == ([] if gain is None else ["quicker-sampler"])
 
 
 # --- Other loaders, lines that lead, needs ----------------------------------------------------------------------------
@@ -1031,6 +1043,7 @@ def test_a_sampler_begins_anew_however_long_workers_live(count: int) -> None:
     assert report.verdict.bound == "start"
     assert report.time.start == pytest.approx(4 / (4 + 2), rel=0.03)
     assert [(culprit.kind, culprit.name) for culprit in report.verdict.culprits] == [("sampler", "Balanced")]
+    assert [remedy.id for remedy in report.remedies] == ["quicker-sampler"]
 
 
 def test_an_epoch_without_an_end_says_nothing_of_starts() -> None:

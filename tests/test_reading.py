@@ -73,6 +73,12 @@ def test_a_read_that_computes_and_decodes_nothing_stays_a_read() -> None:
     assert (culprit.kind, culprit.resource) == ("read", "cpu")
 
 
+def test_a_transform_that_reads_files_is_told_apart_too() -> None:
+    """One that mixes in noise from other files is a read if these are what it waits for."""
+    culprit = first(report_of(40, load("transform", cpu=0.1, decodes=False)))
+    assert (culprit.kind, culprit.resource) == ("read", "wait")
+
+
 def test_a_stage_that_reads_nothing_is_left_alone() -> None:
     """Free reading in one stage says nothing about another that computes."""
     crop = make_stage("load", 10, kind="code", text="x = crop(x)")

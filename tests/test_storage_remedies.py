@@ -252,6 +252,14 @@ def test_small_reads_that_compute_have_no_latency_to_spare() -> None:
     assert given(reading(4096, 2, cpu=1.0), "larger-files") is None
 
 
+def test_a_transform_that_waits_is_told_to_overlap_its_waits() -> None:
+    """Noise that is mixed in from other files is waited for as a sample is."""
+    recording = reading(1 << 20, 2)
+    noise = dataclasses.replace(recording.stages[0], kind="transform")
+    found = needed(dataclasses.replace(recording, stages=(noise,)), "concurrent-reads")
+    assert "3.6 samples wait at a time" in found.advice
+
+
 def test_many_samples_that_are_read_in_one_call_are_not_small_reads() -> None:
     """A sample's 100 kB are small, but a call reads those of eight."""
     recording = reading(100_000, 1)

@@ -325,15 +325,38 @@ def _batched_fetch(recording: Recording, report: Report, culprit: Culprit) -> Re
     )
 
 
+def _quicker_sampler(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if culprit.stage != "sampler":
+        return None
+    return Remedy(
+        id="quicker-sampler",
+        advice=(
+            "Order the indices in vectorised code (NumPy, torch) instead of one by one, compute once what is the same every "
+            "epoch (lengths, weights, their order), and yield from an array, a block after the other, instead of making a list "
+            "of all indices before the first batch."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
 def _lighter_transport(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "ipc":
         return None
+    whole = sum(field.bytes_per_step for field in recording.payload)
+    pickled = sum(field.bytes_per_step for field in recording.payload if field.kind != "tensor")
+    how = (
+        "send fewer and smaller tensors (pack small ones into one, clone views of large storages, keep bytes as uint8 until "
+        "they are on the device)."
+    )
+    if 2 * pickled > whole:
+        how = (
+            f"{pickled / whole:.0%} of a batch's bytes are arrays or other objects, which are pickled and go through a pipe. "
+            "Make few large tensors of them in `collate_fn` (`torch.from_numpy`, `torch.stack`), which go through shared memory."
+        )
     return Remedy(
         id="lighter-transport",
-        advice=(
-            "Sending batches from the workers binds: send fewer and smaller tensors (pack small ones into one, clone views "
-            "of large storages, keep bytes as uint8 until they are on the device)."
-        ),
+        advice=f"Sending batches from the workers binds: {how}",
         predicted_gain=culprit.gain,
         about=culprit.stage,
     )
@@ -646,6 +669,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _leaner_collation, _batched_fetch, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers,
+    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _leaner_collation, _batched_fetch, _quicker_sampler, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers,
     _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

@@ -309,7 +309,7 @@ def _larger_files(recording: Recording, report: Report, culprit: Culprit) -> Rem
 
 def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """Waits that use no core can overlap; how many must, says Little's law (J. D. C. Little, Oper. Res. 9(3), 1961)."""
-    if culprit.resource != "wait" or culprit.kind not in ("read", "code", "decode"):
+    if culprit.resource != "wait" or culprit.kind not in (*DECODABLE, "transform"):
         return None
     stage = _stage(recording, culprit.stage)
     workers = max(1, _loader(recording).num_workers)

@@ -33,7 +33,7 @@ def told_apart(evidence: Evidence, stage: Stage, resource: str, gain: Estimate) 
     """
     free = evidence.contrast("bytes", "none")
     part = _part_of_reading(evidence, stage)
-    if free is None or part is None or stage.kind not in ("read", "decode", "code") or gain.value <= 1:
+    if free is None or part is None or stage.kind not in ("read", "decode", "code", "transform") or gain.value <= 1:
         return None
     saved = max(0.0, 1 - 1 / free.value) * part / (1 - 1 / gain.value)
     sentence = f" With its files' bytes in memory, and all else run, the loop runs {free.value:.2f} times as fast"
