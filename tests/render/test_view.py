@@ -125,6 +125,17 @@ def test_what_was_tried_is_said_before_what_is_computed(toy: Report) -> None:
     assert [remedy.id for remedy in view.other_remedies(report)] == ["c"]
 
 
+def test_making_a_culprit_cheaper_brings_at_most_what_it_brings_to_be_rid_of_it(toy: Report) -> None:
+    """A remedy whose predicted gain is the culprit's own is promised as a bound; what a number of workers gains is none."""
+    first = toy.verdict.culprits[0]
+    cheaper = Remedy(id="cheaper", advice="Do less.", predicted_gain=first.gain, measured_gain=first.gain)
+    assert [word for word, _ in view.promises(toy, cheaper)] == ["predicted at most", "measured"]
+    less = replace(cheaper, predicted_gain=replace(first.gain, low=first.gain.low * 0.9), measured_gain=None)
+    assert [word for word, _ in view.promises(toy, less)] == ["predicted"]
+    workers = replace(toy, verdict=replace(toy.verdict, culprits=(replace(first, kind="workers"),)))
+    assert [word for word, _ in view.promises(workers, cheaper)] == ["predicted", "measured"]
+
+
 def test_line_number_is_not_mistaken_for_a_longer_one(toy: Report) -> None:
     """A remedy for `train.py:48` does not belong to a culprit at `train.py:4`."""
     first, second = toy.verdict.culprits

@@ -300,6 +300,17 @@ def _tried_first(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
     return tuple(sorted(remedies, key=lambda remedy: remedy.measured_gain is None))
 
 
+def promises(report: Report, remedy: Remedy) -> list[tuple[str, Estimate]]:
+    """What the remedy brings, as far as it is known, each with a word before it.
+
+    A prediction that is the gain of a culprit which cost nothing any more is the most that making it cheaper can bring.
+    """
+    bounds = [culprit.gain for culprit in report.verdict.culprits if culprit.kind != "workers"]
+    predicted = "predicted at most" if remedy.predicted_gain in bounds else "predicted"
+    gains = ((predicted, remedy.predicted_gain), ("measured", remedy.measured_gain))
+    return [(word, gain) for word, gain in gains if gain is not None]
+
+
 def _owner(remedy: Remedy, culprits: tuple[Culprit, ...]) -> int | None:
     """Number of the culprit that the remedy is about, else of the first whose name, statement or place it mentions; a sole
     culprit gets them all."""

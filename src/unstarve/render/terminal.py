@@ -285,17 +285,17 @@ def _guides(guides: tuple[bool, ...]) -> str:
 
 def _findings(report: Report) -> Iterator[RenderableType]:
     for number, finding in enumerate(view.findings(report), 1):
-        yield Group(*_finding(number, finding))
+        yield Group(*_finding(report, number, finding))
     left = report.verdict.culprits[view.MOST_FINDINGS :]
     if left:
         yield Text("Also guilty: " + "; ".join(_claim(culprit) for culprit in left), overflow="fold")
     others = view.other_remedies(report)[: view.MOST_FINDINGS]
     if others:
         title = "Also worth trying" if report.verdict.culprits else "What to change"
-        yield Group(heading(title), *_actions(others, 0))
+        yield Group(heading(title), *_actions(report, others, 0))
 
 
-def _finding(number: int, finding: view.Finding) -> Iterator[RenderableType]:
+def _finding(report: Report, number: int, finding: view.Finding) -> Iterator[RenderableType]:
     culprit = finding.culprit
     claim = f"{view.ratio(culprit.gain)} for the whole loop if it cost nothing [{culprit.kind}, {culprit.resource}]"
     yield Text(f"{number}. {view.clip(culprit.name)}", style="bold", overflow="fold")
@@ -307,22 +307,17 @@ def _finding(number: int, finding: view.Finding) -> Iterator[RenderableType]:
     ):
         if content:
             yield labelled(label, Text(content, overflow="fold"), indent=3)
-    yield from _actions(finding.remedies, 3)
+    yield from _actions(report, finding.remedies, 3)
     for sentence in finding.doubts:
         yield labelled("Doubt", Text(sentence, style="yellow"), style="yellow", indent=3)
 
 
-def _actions(remedies: Iterable[Remedy], indent: int) -> Iterator[RenderableType]:
+def _actions(report: Report, remedies: Iterable[Remedy], indent: int) -> Iterator[RenderableType]:
     for remedy in remedies:
-        content: list[RenderableType] = [Text.assemble(remedy.advice, (_promise(remedy), "green"), overflow="fold")]
+        promised = "".join(f"  {word} {view.ratio(gain)}" for word, gain in view.promises(report, remedy))
+        content: list[RenderableType] = [Text.assemble(remedy.advice, (promised, "green"), overflow="fold")]
         content.extend(_patch(remedy.patch or ""))
         yield labelled("Action", Group(*content), style="green", indent=indent)
-
-
-def _promise(remedy: Remedy) -> str:
-    """What the remedy brings, as far as it is known."""
-    gains = (("predicted", remedy.predicted_gain), ("measured", remedy.measured_gain))
-    return "".join(f"  {word} {view.ratio(gain)}" for word, gain in gains if gain is not None)
 
 
 def _patch(patch: str) -> Iterator[RenderableType]:
