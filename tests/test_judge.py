@@ -78,6 +78,19 @@ def make_recording(
     return Recording(**values)
 
 
+def with_fetches(recording: Recording, fetch_ms: float, cpu_ms: float = 2.0) -> Recording:
+    """The same where a worker needs so long for each batch of the untouched loop."""
+    blocks = tuple(
+        dataclasses.replace(
+            block, fetches_ns=(int(fetch_ms * MS),) * 8, fetches_cpu_ns=(int(cpu_ms * MS),) * 8, delays_ns=(0,) * 8
+        )
+        if block.rung == "none"
+        else block
+        for block in recording.blocks
+    )
+    return dataclasses.replace(recording, blocks=blocks)
+
+
 def make_start(*, construct_ms: float = 20, first_ms: float = 50, batches: int = 300, loader: int = 0) -> Start:
     return Start(
         loader=loader,
@@ -195,7 +208,7 @@ def test_the_hottest_statement_of_a_transform_is_its_place() -> None:
 def test_a_slow_copy_is_told_from_a_slow_loader() -> None:
     """A loop fed as fast as from host memory, but slower than from the device, is held back by the copy."""
     recording = make_recording({"none": 30.2, "samples": 30.1, "host": 30, "device": 20}, body_ms=30, has_device=True)
-    report = judge(recording)
+    report = judge(with_fetches(recording, 10))
     assert report.verdict.culprits[0].kind == "copy"
 
 

@@ -12,7 +12,7 @@ import types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_judge import MS, make_blocks, make_recording, make_stage, make_start
+from test_judge import MS, make_blocks, make_recording, make_stage, make_start, with_fetches
 from test_payload import IMAGE, LABELS
 
 from unstarve import estimate
@@ -34,19 +34,6 @@ def tried(own: int, trials: dict[Settings, float], periods: dict[str, float] | N
     recording = make_recording(periods, loader=dataclasses.replace(LOADER, num_workers=own), **facts)
     rungs = tuple(dataclasses.replace(rung, settings=names.get(rung.id)) for rung in recording.rungs)
     return dataclasses.replace(recording, rungs=rungs)
-
-
-def with_fetches(recording: Recording, fetch_ms: float, cpu_ms: float = 2.0) -> Recording:
-    """The same where a worker needs so long for each batch of the untouched loop."""
-    blocks = tuple(
-        dataclasses.replace(
-            block, fetches_ns=(int(fetch_ms * MS),) * 8, fetches_cpu_ns=(int(cpu_ms * MS),) * 8, delays_ns=(0,) * 8
-        )
-        if block.rung == "none"
-        else block
-        for block in recording.blocks
-    )
-    return dataclasses.replace(recording, blocks=blocks)
 
 
 def kinds(report: Report) -> list[str]:
@@ -310,13 +297,18 @@ WASTEFUL = dataclasses.replace(IMAGE, dtype="float64", min=0, max=255, is_integr
 COPY_BOUND = {"none": 30.2, "samples": 30.1, "host": 30.0, "device": 20.0}
 
 
+def copy_bound(fetch_ms: float = 10, **facts) -> Recording:
+    """A loop that copies batches for 10 of its 30 ms, and whose two workers need so long for one."""
+    return with_fetches(make_recording(COPY_BOUND, body_ms=30, has_device=True, **facts), fetch_ms)
+
+
 def leaner(report: Report) -> list:
     return [item for item in report.remedies if item.id.startswith("payload:")]
 
 
 def test_a_batch_that_carries_too_much_is_told_where_copying_it_costs() -> None:
     """Bytes instead of doubles save seven eighths of the copy, with a predicted gain below that of no copy at all."""
-    report = judge(make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=(WASTEFUL, LABELS)))
+    report = judge(copy_bound(payload=(WASTEFUL, LABELS)))
     remedy = leaner(report)[0]
     assert (remedy.id, remedy.about) == ("payload:uint8:batch[0]", "payload")
     assert "1 MiB of the batch's 1 MiB would become 0.125 MiB" in remedy.advice
@@ -328,7 +320,7 @@ def copied_ahead(period: float, device: str = "cuda:0", **settings) -> Remedy:
     """The remedy for a loop that waits a quarter of its time for workers, and copies batches for 12 of 30 ms besides."""
     periods = {"none": 40.0, "samples": 31.0, "host": 30.0, "device": 18.0, "control:side-stream": period}
     facts = {"environment": {"device": device}, "loader": dataclasses.replace(LOADER, **settings)}
-    report = judge(make_recording(periods, body_ms=30, has_device=True, **facts))
+    report = judge(with_fetches(make_recording(periods, body_ms=30, has_device=True, **facts), 10))
     (remedy,) = [item for item in report.remedies if item.about == "copy"]
     return remedy
 
@@ -399,13 +391,32 @@ def test_copying_ahead_is_promised_no_more_than_no_copy() -> None:
     assert gain.low <= gain.value <= gain.high
 
 
+def test_a_copy_gains_only_what_the_workers_leave() -> None:
+    """Eight workers that deliver a batch every 40 ms do so however soon it is on the device; the stage that keeps them is
+    to blame."""
+    periods = {"none": 40.0, "samples": 31.0, "host": 30.0, "device": 18.0, "knockout:decode": 30.0}
+    loader, stages = dataclasses.replace(LOADER, num_workers=8), (make_stage("decode", 10, kind="decode"),)
+    facts = {"loader": loader, "stages": stages, "environment": {"cores_available": 16.0}}
+    report = judge(with_fetches(make_recording(periods, body_ms=30, has_device=True, **facts), 320))
+    assert kinds(report) == ["decode"]
+
+
+def test_a_copy_that_the_workers_bound_says_that_its_gain_is_computed() -> None:
+    """Workers that could deliver every 25 ms leave 30/25 of the 30/20 that the copy costs a loop that is fed; what is
+    advised promises no more."""
+    report = judge(copy_bound(50, payload=(WASTEFUL, LABELS)))
+    assert blamed(report, "copy").gain.is_computed
+    gains = [blamed(report, "copy").gain, *(item.predicted_gain for item in report.remedies)]
+    assert [gain.value for gain in gains if gain] == [pytest.approx(30.2 / 25, rel=0.02)] * 3
+
+
 def test_a_copy_is_lightened_only_by_what_it_moves() -> None:
     """The storage behind a view stays on the host, as a field does that the step does not move; of what the step moves the
     saving is a larger share."""
     view = dataclasses.replace(IMAGE, path="batch[2]", storage_bytes=40 * MIB, moved_by_step=True)
     kept = dataclasses.replace(WASTEFUL, path="batch[3]", bytes=7 * MIB, storage_bytes=7 * MIB, moved_by_step=False)
     payload = (dataclasses.replace(WASTEFUL, moved_by_step=True), view, kept)
-    report = judge(make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=payload))
+    report = judge(copy_bound(payload=payload))
     gains = {item.id: item.predicted_gain for item in leaner(report)}
     assert any("40 MiB of the batch's 48 MiB would become 1 MiB." in item.advice for item in leaner(report))
     assert gains.keys() == {"payload:uint8:batch[0]", "payload:view:batch[2]", "payload:uint8:batch[3]"}
@@ -427,7 +438,7 @@ def test_what_a_batch_carries_does_not_matter_where_moving_it_costs_nothing() ->
 def test_small_savings_are_not_told() -> None:
     """Less than a twentieth of the batch is not worth a change."""
     big = dataclasses.replace(IMAGE, bytes=30 * 2**20, storage_bytes=30 * 2**20, path="batch[9]")
-    report = judge(make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=(WASTEFUL, big)))
+    report = judge(copy_bound(payload=(WASTEFUL, big)))
     assert not leaner(report)
 
 
@@ -440,7 +451,7 @@ BOXES = tuple(
 def test_many_small_tensors_are_told_where_handing_them_over_costs(kind: str) -> None:
     """They save no bytes if they are joined, so no gain is predicted; collating goes over their values all the same."""
     if kind == "copy":
-        recording = make_recording(COPY_BOUND, body_ms=30, has_device=True, payload=(IMAGE, *BOXES))
+        recording = copy_bound(payload=(IMAGE, *BOXES))
     else:
         stages = (make_stage(kind, 0.1, kind=kind),)
         recording = make_recording({**STARVED, f"knockout:{kind}": 40}, stages=stages, payload=(IMAGE, *BOXES))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unstarve import estimate
 from unstarve.recording import Block
@@ -53,6 +53,11 @@ class Loop:
         """Batches per second that so many workers could make if the loop took them at once and needed no core itself."""
         pace = workers / max(1e-9, self.fetch_s)
         return min(pace, self.cores / self.cpu_s) if self.cpu_s > 0 else pace
+
+    def shorter(self, less_s: float) -> Loop:
+        """The loop with a body that is shorter by so many seconds. Its speed beside workers that never rest is no bound for
+        that: those of a loop that is held back by its body rest most of the time."""
+        return replace(self, step_s=max(0.0, self.step_s - less_s), busy_step_s=0.0)
 
     def enough_workers(self) -> int:
         """The fewest workers after which more would gain nothing."""

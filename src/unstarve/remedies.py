@@ -179,9 +179,9 @@ def _lighter_copy(recording: Recording, report: Report, item: Finding) -> Estima
     rates = {rung.id: rung.steps_per_s.value for rung in report.rungs}
     if "device" not in rates or rates["host"] >= rates["device"]:
         return None
-    period, copy = 1 / rates["none"], 1 / rates["host"] - 1 / rates["device"]
-    value = period / max(0.05 * period, period - saved * copy)
-    return estimate.computed(value, down=0.7, up=1.3)
+    period, less_s = 1 / rates["none"], saved * (1 / rates["host"] - 1 / rates["device"])
+    most = _law(recording).shorter(less_s).rate(_loader(recording).num_workers) * period  # workers need what they need
+    return estimate.computed(min(most, period / max(0.05 * period, period - less_s)), down=0.7, up=1.3)
 
 
 def _mib(size: float) -> str:
@@ -419,9 +419,9 @@ def _overlapped_copy(recording: Recording, report: Report, culprit: Culprit) -> 
 
 def _of_the_copy(recording: Recording, culprit: Culprit, tried: Estimate) -> Estimate:
     """The loop's gain by what a loop gained that was fed from host memory: the loop waits for its workers as before, so
-    both count for the same part of its time as in the culprit's gain, which is the most."""
-    fed = estimate.contrast(recording.blocks, "device", "host")
-    part = 1.0 if fed is None or fed.value <= 1 else min(1.0, (1 - 1 / culprit.gain.value) / (1 - 1 / fed.value))
+    what it takes when fed is the part that gains. The culprit's gain is the most."""
+    fed = estimate.contrast(recording.blocks, "host", "none")
+    part = 1.0 if fed is None else min(1.0, 1 / fed.value)
     value, low, high = (1 / (1 - part + part / each) for each in (tried.value, tried.low, tried.high))
     value = min(value, culprit.gain.value)
     return Estimate(value=value, low=min(low, value), high=max(value, min(high, culprit.gain.high)))

@@ -26,6 +26,7 @@ from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
 from unstarve.judge.walltime import (
     begun_in_steps,
     dropping_start,
+    gain_of_shorter_body,
     iterator_gain,
     iterator_share,
     loader_gain,
@@ -460,6 +461,9 @@ def _copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
     # a loop that waits for its workers goes on to wait for them, however soon the batch is on the device
     reach = 1 - min(0.9, waiting_of(evidence)) if is_fed.low > 1 + evidence.threshold else 1.0
     gain = _of_part(fed, reach)
+    most = gain_of_shorter_body(evidence, 1 / evidence.rates["host"].value - 1 / evidence.rates["device"].value)
+    if most < gain.value:
+        gain = estimate.computed(most, down=0.7, up=1.2)
     if gain.value < WORTH:
         return []
     return [
@@ -473,7 +477,7 @@ def _copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
 def _of_part(gain: Estimate, part: float) -> Estimate:
     """The gain of the whole where only this part of its time gains so much."""
     value, low, high = (1 / (1 - part + part / max(1e-6, each)) for each in (gain.value, gain.low, gain.high))
-    return replace(gain, value=value, low=low, high=high)
+    return replace(gain, value=value, low=low, high=high, is_computed=gain.is_computed or part < 1)
 
 
 _MOVES = re.compile(

@@ -155,15 +155,12 @@ def loader_gain(evidence: Evidence, loader: Loader, share: float) -> float:
     """What the loop would gain if it did not wait for another loader, which takes this share of an epoch."""
     gain = 1 / max(0.02, 1 - share)
     is_beside = any(item.loader == loader.number and _is_beside(item) for item in _others(evidence))
-    return min(gain, _gain_of_shorter_body(evidence, _beside_s(evidence))) if is_beside else gain
+    return min(gain, gain_of_shorter_body(evidence, _beside_s(evidence))) if is_beside else gain
 
 
-def _gain_of_shorter_body(evidence: Evidence, less_s: float) -> float:
-    """What the loop gains by a body that is shorter by so many seconds: its workers need what they need. Its speed beside
-    workers that never rest is no bound, since those of a loop that is held back by its body rest most of the time."""
-    law = evidence.law
-    body = replace(law, step_s=max(0.0, law.step_s - less_s), busy_step_s=0.0)
-    return max(1.0, body.rate(evidence.loader.num_workers) / evidence.rates["none"].value)
+def gain_of_shorter_body(evidence: Evidence, less_s: float) -> float:
+    """What the loop gains at most by a body that is shorter by so many seconds: its workers need what they need."""
+    return max(1.0, evidence.law.shorter(less_s).rate(evidence.loader.num_workers) / evidence.rates["none"].value)
 
 
 def iterator_share(evidence: Evidence) -> float:
@@ -179,7 +176,7 @@ def iterator_share(evidence: Evidence) -> float:
 def iterator_gain(evidence: Evidence) -> float:
     """What the loop would gain if that generator cost nothing: workers and a device go on beside it."""
     share = iterator_share(evidence)
-    gain = min(1 / max(0.02, 1 - share), _gain_of_shorter_body(evidence, share / evidence.rates["none"].value))
+    gain = min(1 / max(0.02, 1 - share), gain_of_shorter_body(evidence, share / evidence.rates["none"].value))
     busy = evidence.recording.device_busy
     return min(gain, 1 / max(0.02, busy)) if busy is not None else gain
 
