@@ -170,6 +170,7 @@ def test_time_lost_between_epochs_is_start_bound() -> None:
     starts = (make_start(construct_ms=600, first_ms=400, batches=20),) * 3
     report = judge(make_recording({"none": 20.2, "host": 20}, loader=loader, starts=starts))
     assert report.verdict.bound == "start"
+    assert report.verdict.culprits[0].name == "starting the workers"
     assert report.verdict.culprits[0].kind == "worker-start"
     assert report.time.start == pytest.approx(1 / (1 + 20 * 0.0202), rel=0.1)
     assert "persistent_workers=True" in (report.remedies[0].patch or "")

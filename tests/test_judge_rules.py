@@ -1044,6 +1044,50 @@ def test_workers_that_outlive_an_epoch_start_once() -> None:
         assert (report.time.start == 0) == is_kept
 
 
+def started(fetch_ms: float, *, construct_ms: float = 100, first_ms: float = 4000, **facts) -> Report:
+    """The report on a loop of 40 steps an epoch whose workers need so long for a batch, and for the first of an epoch."""
+    loader = dataclasses.replace(LOADER, **{"length": 40, "num_workers": 8, **facts})
+    starts = (make_start(construct_ms=construct_ms, first_ms=first_ms, batches=40),) * 3
+    recording = make_recording({"none": 502.0, "host": 500.0}, body_ms=500, loader=loader, starts=starts)
+    return judge(with_fetches(recording, fetch_ms))
+
+
+def test_what_any_batch_takes_is_not_blamed_on_starting_the_workers() -> None:
+    """Kept workers need four seconds for the first batch of an epoch as well, so that keeping them is not advised."""
+    report = started(4000)
+    assert report.verdict.bound == "start"
+    assert report.verdict.culprits[0].name == "the way to the first batch"
+    assert [remedy.id for remedy in report.remedies] == ["epochs-run-on"]
+
+
+def test_kept_workers_are_promised_what_they_spare() -> None:
+    """Of a start of four seconds three go into starting the workers: the fourth makes a batch, and comes again."""
+    report = started(1000, construct_ms=0, start_method="spawn")
+    assert report.verdict.culprits[0].name == "starting the workers"
+    (remedy,) = report.remedies
+    assert (remedy.id, remedy.patch) == ("persistent-workers", "DataLoader(..., persistent_workers=True)")
+    assert remedy.predicted_gain is not None
+    assert remedy.predicted_gain.value == pytest.approx(1 / (1 - 0.75 * report.time.start))
+
+
+@pytest.mark.parametrize(
+    ("fetch_ms", "facts", "told"),
+    [
+        (100, {}, "smaller-buffer"),
+        (100, {"start_method": "spawn"}, "persistent-workers"),
+        (100, {"start_method": "forkserver"}, "persistent-workers"),
+        (100, {"start_method": "spawn", "persistent_workers": True}, "smaller-buffer"),
+        (4000, {}, "epochs-run-on"),
+    ],
+    ids=["forked", "spawned", "from a server", "kept", "slow anyway"],
+)
+def test_a_stream_fills_a_buffer_only_where_nothing_else_explains_its_first_wait(
+    fetch_ms: float, facts: dict, told: str
+) -> None:
+    """Workers that are no copies of the script's process import everything first, and a batch takes what it takes."""
+    assert [remedy.id for remedy in started(fetch_ms, kind="iterable", **facts).remedies] == [told]
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_sampler_begins_anew_however_long_workers_live(count: int) -> None:
     """What it takes before its first index is lost in every epoch, also where the next one is begun ahead of time."""

@@ -185,10 +185,11 @@ def test_what_only_workers_have_goes_with_the_last_of_them(facts: dict, also: di
     assert "With no workers instead of 4 workers" in found.sentence
 
 
-def start(construct_ms: float) -> Start:
+def start(construct_ms: float, first_ms: float = 0) -> Start:
     return Start(
-        loader=0, created_ns=0, construct_ns=int(construct_ms * MS), first_wait_ns=0, batches=100, wait_ns=0, ended_ns=1
-    )
+        loader=0, created_ns=0, construct_ns=int(construct_ms * MS), first_wait_ns=int(first_ms * MS), batches=100,
+        wait_ns=0, ended_ns=1,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -203,6 +204,21 @@ def test_keeping_the_workers_is_advised_where_starting_them_takes_long(
     assert found.is_change is is_advised
     assert found.arguments == ({"persistent_workers": True} if is_advised else {})
     assert ("Keeping the workers over epochs would save the 19%" in found.sentence) is is_advised
+
+
+def test_keeping_the_workers_is_not_advised_for_what_kept_ones_do_as_well() -> None:
+    """A second until the first batch that a worker needs for any batch is no matter of starting it."""
+    recording = searched(
+        {SIX: 41}, loader=dataclasses.replace(LOADER, persistent_workers=False), starts=(start(20, 1000),) * 3
+    )
+    for fetch_ms, is_advised in ((1000, False), (40, True)):
+        blocks = tuple(
+            dataclasses.replace(block, fetches_ns=(fetch_ms * MS,) * 8) if block.rung == "none" else block
+            for block in recording.blocks
+        )
+        found = tuning.judge(dataclasses.replace(recording, blocks=blocks))
+        assert found is not None
+        assert ("persistent_workers" in found.arguments) is is_advised
 
 
 def test_only_starts_that_recur_count_for_keeping_the_workers() -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate
-from unstarve.recording import Block
+from unstarve.recording import Block, Start
 
 AS_FAST = 0.9
 """No workers are tried where the law gives them this share of what any number may reach: it is off by so much."""
@@ -96,6 +96,19 @@ def _period_s(blocks: Sequence[Block]) -> float:
 
 def _mean_s(figures: Iterable[int]) -> float:
     return estimate.mean(list(figures)) / 1e9
+
+
+def spared_share(starts: Sequence[Start], blocks: Sequence[Block]) -> float:
+    """Part of what iterators cost before their first batch that workers spare which outlive the epoch: these make the
+    first batch of every epoch all the same.
+
+    Args:
+        starts: iterators with workers of their own.
+        blocks: measured blocks, of the rung `none` at least.
+    """
+    fetch_s = _mean_s(fetch for block in blocks if block.rung == "none" for fetch in block.fetches_ns)
+    before_s = _mean_s(start.construct_ns + start.first_wait_ns for start in starts)
+    return max(0.0, 1 - fetch_s / before_s) if before_s else 0.0
 
 
 def worker_counts(loop: Loop, own: int, *, rate: float, most: int, count: int = 5) -> list[int]:

@@ -482,10 +482,13 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
             predicted_gain=culprit.gain,
             about=culprit.stage,
         )
-    if "filling up" in culprit.name:
+    if "before the first batch" in culprit.name:
         return Remedy(
             id="smaller-buffer",
-            advice="Fill a smaller shuffle buffer, or begin to read the next epoch before this one ends; shuffle the shards instead.",
+            advice=(
+                "Do less before the first batch: open fewer shards at once, fill a smaller shuffle buffer and shuffle the "
+                "shards instead, or begin to read the next epoch before this one ends."
+            ),
             predicted_gain=culprit.gain,
             about=culprit.stage,
         )
@@ -503,12 +506,30 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
             predicted_gain=culprit.gain,
             about=culprit.stage,
         )
-    if _loader(recording).persistent_workers or not _loader(recording).num_workers:
+    loader = _loader(recording)
+    starts = [start for start in recording.starts if start.loader == loader.number and start.natural]
+    spared = report.time.start * law.spared_share(starts, recording.blocks)
+    gain = estimate.computed(1 / max(0.01, 1 - spared), down=0.75, up=1.25)
+    if loader.persistent_workers or not loader.num_workers or gain.value < WORTH_TRIED:
         return None
     return Remedy(
         id="persistent-workers",
         advice="Keep the workers over epochs.",
         patch="DataLoader(..., persistent_workers=True)",
+        predicted_gain=gain,
+        about=culprit.stage,
+    )
+
+
+def _epochs_that_run_on(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if "way to the first batch" not in culprit.name or not _loader(recording).num_workers:
+        return None
+    return Remedy(
+        id="epochs-run-on",
+        advice=(
+            "Each epoch waits until a worker has made a whole batch, whether workers are kept or not: give one iterator "
+            "the batches of several epochs (a sampler or a stream that begins anew), or make single batches sooner."
+        ),
         predicted_gain=culprit.gain,
         about=culprit.stage,
     )
@@ -669,6 +690,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _leaner_collation, _batched_fetch, _quicker_sampler, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers,
+    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _leaner_collation, _batched_fetch, _quicker_sampler, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers, _epochs_that_run_on,
     _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unstarve import estimate, syntax
+from unstarve import estimate, law, syntax
 from unstarve.judge import start_cost_s
 from unstarve.recording import Loader, Recording, Settings
 from unstarve.report import Caveat, Estimate
@@ -185,7 +185,7 @@ def _is_faster(gain: Estimate | None) -> bool:
 
 
 def _should_keep_workers(recording: Recording, best: Settings) -> tuple[bool, float]:
-    """Whether starting workers anew takes a good part of an epoch, and which part."""
+    """Whether starting workers anew takes a good part of an epoch that kept ones would spare, and which part."""
     loader = recording.loader
     assert loader is not None
     natural = [start for start in recording.starts if start.loader == loader.number and start.natural]
@@ -194,7 +194,8 @@ def _should_keep_workers(recording: Recording, best: Settings) -> tuple[bool, fl
     period = 1 / estimate.rates(recording.blocks)["none"].value
     recurring = natural[1:] or natural
     cost = estimate.mean([start_cost_s(start, period) for start in recurring])
-    share = cost / (cost + loader.length * period)
+    spared = cost * law.spared_share(recurring, recording.blocks)
+    share = spared / (cost + loader.length * period)
     return share > START_SHARE, share
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from unstarve import estimate
+from unstarve import estimate, law
 from unstarve.judge.evidence import (
     BUSY,
     Evidence,
@@ -678,8 +678,8 @@ def _rare(evidence: Evidence) -> list[Culprit]:
     lost = sum(fetch - usual for fetch in fetches if fetch > LATE * usual) / sum(fetches)
     if lost < RARE_SHARE:
         return []
-    law = evidence.law
-    without = replace(law, fetch_s=law.fetch_s * (1 - lost), cpu_s=min(law.cpu_s, law.fetch_s * (1 - lost)))
+    loop = evidence.law
+    without = replace(loop, fetch_s=loop.fetch_s * (1 - lost), cpu_s=min(loop.cpu_s, loop.fetch_s * (1 - lost)))
     value = min(headroom_of(evidence).value, without.rate(workers) / evidence.rates["none"].value)
     is_waiting = late[0].cpu_ns < HALF * late[0].wall_ns
     return [
@@ -746,15 +746,18 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     construct = sum(item.construct_ns for item in starts) / 1e9 / count
     first = sum(item.first_wait_ns for item in starts) / 1e9 / count
     sampler = sum(item.sampler_ns for item in starts) / 1e9 / count
+    fetch = evidence.fetch_s("none")
+    is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
+    imports = loader.num_workers and not loader.persistent_workers and loader.start_method != "fork"
     kind, name, source, resource = "worker-start", "starting the workers", loader.source, "wait"
     if len(starts) > 2 and all(item.batches <= 2 for item in starts):
         name = "a new iterator for every step"
     elif sampler > 0.4 * (construct + first):
         kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
         source = loader.sampler_source or loader.source
-    elif first > 2 * construct and loader.kind == "iterable":
-        name = "filling up before the first batch"
-    elif not loader.num_workers or loader.persistent_workers:
+    elif is_filling and not imports:
+        name = "what is done before the first batch (opening shards, filling a buffer)"
+    elif not loader.num_workers or loader.persistent_workers or law.spared_share(starts, evidence.blocks) < HALF:
         name = "the way to the first batch"
     return [
         Culprit(
@@ -766,8 +769,8 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
             gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread, is_computed=True),
             evidence=(
                 f"{len(starts)} natural starts: {construct:.2f} s to make the iterator, {first:.2f} s until the first "
-                f"batch, {sampler:.2f} s of it in the sampler, against "
-                f"{loader.length or (starts[0].batches if starts else 0)} batches an epoch."
+                f"batch, {sampler:.2f} s of it in the sampler; a usual batch takes {fetch:.2f} s to make, and an epoch has "
+                f"{loader.length or (starts[0].batches if starts else 0)} batches."
             ),
         )
     ]
