@@ -1116,7 +1116,7 @@ def test_epochs_that_a_loop_leaves_early_are_as_long_as_it_lets_them() -> None:
     assert judge(make_recording(FED, starts=starts, loader=long)).verdict.bound == "start"
 
 
-def begun_in_steps(count: int, *, sampler_ms: float, wait_ms: float, num_workers: int = 0) -> Report:
+def begun_in_steps(count: int, *, sampler_ms: float, wait_ms: float, num_workers: int = 0, length: int = 50) -> Report:
     """The report on a loop whose steps of 20 ms each make an iterator over another loader for one batch."""
     other = dataclasses.replace(
         make_start(loader=1, batches=1, construct_ms=1, first_ms=int(wait_ms)),
@@ -1124,7 +1124,7 @@ def begun_in_steps(count: int, *, sampler_ms: float, wait_ms: float, num_workers
     )  # fmt: skip
     ours = dataclasses.replace(make_start(batches=100), created_ns=0)
     others = tuple(dataclasses.replace(other, created_ns=i * 20 * MS, ended_ns=(i + 1) * 20 * MS) for i in range(count))
-    valid = dataclasses.replace(VALID, num_workers=num_workers)
+    valid = dataclasses.replace(VALID, num_workers=num_workers, length=length)
     return judge(with_fetches(make_recording(FED, starts=(ours, *others), loaders=(LOADER, valid)), 10))
 
 
@@ -1137,6 +1137,32 @@ def test_a_loader_that_every_step_begins_anew_is_blamed_for_its_starts() -> None
     assert culprit.gain.value == pytest.approx(2.0, rel=0.05)
     assert "one-iterator" in {remedy.id for remedy in report.remedies}
     assert report.time.other_loaders == pytest.approx(11 / 20, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("length", "name", "told"),
+    [(1, "epochs of a single batch", "epochs-run-on"), (1000, "a new iterator for every step", "one-iterator")],
+)
+def test_an_iterator_that_has_no_second_batch_is_not_said_to_be_left_early(length: int, name: str, told: str) -> None:
+    """Training on the whole data set at once makes an iterator for every step, and cannot take more batches from it."""
+    starts = tuple(
+        dataclasses.replace(make_start(construct_ms=180, first_ms=60, batches=1), created_ns=number * 250 * MS)
+        for number in range(20)
+    )
+    loader = dataclasses.replace(LOADER, length=length)
+    report = judge(make_recording({}, blocks=(), rungs=(), starts=starts, loader=loader))
+    assert report.verdict.bound == "start"
+    assert name in report.verdict.sentence
+    assert report.verdict.culprits[0].name == name
+    assert [remedy.id for remedy in report.remedies] == [told]
+
+
+def test_another_loader_of_one_batch_is_given_no_workers_that_fill_up_for_it() -> None:
+    """Workers of its own would start for one batch, and one iterator has no second."""
+    for wait_ms, sampler_ms in ((10, 0.1), (10, 9)):
+        report = begun_in_steps(100, sampler_ms=sampler_ms, wait_ms=wait_ms, length=1)
+        assert report.verdict.culprits[0].name == "DataLoader(Valid), epochs of a single batch"
+        assert {remedy.id for remedy in report.remedies if remedy.about == "loader:1"} == {"epochs-run-on"}
 
 
 def test_a_look_at_another_loader_now_and_then_is_not_begun_in_every_step() -> None:

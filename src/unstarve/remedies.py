@@ -233,7 +233,7 @@ def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -
     """For another loader than the one that was diagnosed: as many as that has, since nothing of its own was measured; its
     batches are taken to be as large."""
     other = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
-    if culprit.kind != "workers" or other is None or "every step" in culprit.name:
+    if culprit.kind != "workers" or other is None or _is_begun_anew(culprit):
         return None
     wanted = _loader(recording).num_workers or int(_cores(recording))
     _, remedy = _loading(recording, other, max(1, wanted))
@@ -470,7 +470,7 @@ def _work_in_workers(recording: Recording, report: Report, culprit: Culprit) -> 
 
 
 def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.kind != "worker-start" and "every step" not in culprit.name:
+    if culprit.kind != "worker-start" and not _is_begun_anew(culprit):
         return None
     if culprit.stage == "worker-start:dropped":
         return Remedy(
@@ -492,7 +492,18 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
             predicted_gain=culprit.gain,
             about=culprit.stage,
         )
-    if "every step" in culprit.name:
+    if _is_begun_anew(culprit) and "epochs of" in culprit.name:
+        return Remedy(
+            id="epochs-run-on",
+            advice=(
+                "Each of these epochs begins with a new iterator and ends at once: keep the batches if they are the same in "
+                "every epoch, or give one iterator the batches of many epochs (a sampler or a stream that begins anew). "
+                "Workers that are kept over epochs (persistent_workers=True) spare their start."
+            ),
+            predicted_gain=culprit.gain,
+            about=culprit.stage,
+        )
+    if _is_begun_anew(culprit):
         return Remedy(
             id="one-iterator",
             advice=(
@@ -519,6 +530,12 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
         predicted_gain=gain,
         about=culprit.stage,
     )
+
+
+def _is_begun_anew(culprit: Culprit) -> bool:
+    """Whether iterators that give a batch or two each are what is blamed."""
+    is_start = culprit.stage.startswith(("worker-start", "loader:"))
+    return is_start and culprit.name.endswith(("every step", "epochs of a single batch", "epochs of 2 batches"))
 
 
 def _epochs_that_run_on(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:

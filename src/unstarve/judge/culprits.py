@@ -11,6 +11,7 @@ from unstarve import estimate, law
 from unstarve.judge.evidence import (
     BUSY,
     Evidence,
+    begun_anew,
     find_stage,
     gain_by_share,
     headroom_of,
@@ -385,7 +386,7 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
     return Culprit(
         stage=f"loader:{loader.number}",
         kind=kind,
-        name=f"{loader.name}, a new iterator for every step",
+        name=f"{loader.name}, {begun_anew(loader, starts)}",
         source=loader.source,
         resource="cpu" if loader.num_workers == 0 else "wait",
         gain=estimate.computed(loader_gain(evidence, loader, spared), down=0.6, up=1.2),
@@ -751,7 +752,7 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     imports = loader.num_workers and not loader.persistent_workers and loader.start_method != "fork"
     kind, name, source, resource = "worker-start", "starting the workers", loader.source, "wait"
     if len(starts) > 2 and all(item.batches <= 2 for item in starts):
-        name = "a new iterator for every step"
+        name = begun_anew(loader, starts)
     elif sampler > 0.4 * (construct + first):
         kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
         source = loader.sampler_source or loader.source

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.recording import Block, Loader, Recording, Settings, Stage
+from unstarve.recording import Block, Loader, Recording, Settings, Stage, Start
 from unstarve.report import Estimate
 
 THRESHOLD = 0.05
@@ -167,6 +167,13 @@ def is_quick_beside_workers(evidence: Evidence) -> bool:
 
 def _bodies(evidence: Evidence, rung: str) -> list[int]:
     return sorted(body for block in evidence.of(rung) for body in block.bodies_ns)
+
+
+def begun_anew(loader: Loader, starts: Sequence[Start]) -> str:
+    """What iterators that give a batch or two each are called: epochs, where the loader has no more to give."""
+    if loader.length is None or loader.length > max(start.batches for start in starts):
+        return "a new iterator for every step"
+    return "epochs of a single batch" if loader.length == 1 else f"epochs of {loader.length} batches"
 
 
 def short_place(source: str) -> str:

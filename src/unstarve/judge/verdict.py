@@ -14,6 +14,7 @@ from unstarve.judge.evidence import (
     BUSY,
     THRESHOLD,
     Evidence,
+    begun_anew,
     share_of,
     short_place,
     step_varies,
@@ -311,10 +312,11 @@ def _anew(recording: Recording) -> Report:
     ceiling = estimate.from_periods([rest for _, rest in pairs])
     gain = estimate.from_ratios([whole / rest for whole, rest in pairs])
     start_fraction = min(1.0, sum(losses) / max(1e-9, sum(wholes)))
+    name = begun_anew(loader, starts)
     culprit = Culprit(
         stage="worker-start",
         kind="worker-start",
-        name="a new iterator for every step",
+        name=name,
         source=loader.source,
         resource="wait",
         gain=gain,
@@ -323,7 +325,7 @@ def _anew(recording: Recording) -> Report:
     report = Report(
         verdict=Verdict(
             bound="start",
-            sentence=f"Start-bound: {start_fraction:.0%} of the time goes into making a new iterator for every step.",
+            sentence=f"Start-bound: {start_fraction:.0%} of the time goes into starting iterators ({name}).",
             culprits=(culprit,),
         ),
         baseline=baseline,
