@@ -109,6 +109,15 @@ def test_another_delivery_alone_says_nothing_of_the_number_of_workers() -> None:
     assert "workers" not in kinds(report)
 
 
+def test_a_loader_without_workers_is_not_said_what_they_could_make() -> None:
+    """The loop's own process makes its batches, and what that takes of a step is told instead."""
+    report = judge(with_fetches(make_recording(FED, loader=dataclasses.replace(LOADER, num_workers=0)), 0.5))
+    assert report.verdict.bound == "step"
+    assert report.limit is not None
+    assert "making a batch takes 0.5 ms of a step in the same process" in report.limit.explanation
+    assert "workers" not in report.limit.explanation + report.verdict.sentence
+
+
 # --- Remedies ---------------------------------------------------------------------------------------------------------
 
 

@@ -211,9 +211,12 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
     if bound == "start":
         return Limit(binding="start", explanation="Most of what can be won lies in starting iterators.")
     if bound == "step":
-        capacity = _capacity(evidence)
         text = f"The loop body sets the pace at {evidence.rates['none'].value:.3g} steps/s"
-        spare = f"; the workers could make {capacity:.3g} batches/s" if capacity else ""
+        spare = ""
+        if fetch and loader.num_workers:
+            spare = f"; the workers could make {_capacity(evidence):.3g} batches/s"
+        elif fetch:
+            spare = f"; making a batch takes {fetch * 1e3:.3g} ms of a step in the same process"
         busy = evidence.recording.device_busy
         if busy is not None:
             spare += f"; fed from the device, it computes {busy:.0%} of the time"
@@ -243,7 +246,7 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
 
 def _capacity(evidence: Evidence) -> float:
     """Batches per second that the workers could make if the loop took them at once, as their clocks say."""
-    return evidence.law.capacity(max(1, evidence.loader.num_workers)) if evidence.fetch_s("none") else 0.0
+    return evidence.law.capacity(evidence.loader.num_workers) if evidence.fetch_s("none") else 0.0
 
 
 def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headroom: Estimate, time: WallTime) -> str:
