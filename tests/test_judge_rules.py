@@ -811,7 +811,53 @@ def test_another_loader_without_workers_is_given_some_of_its_own() -> None:
 
 def test_another_loader_with_workers_is_blamed_as_a_loader() -> None:
     """Where it has workers their number is not what is wrong with it."""
-    assert blamed(with_validation(0.9, workers=2), "loader").name.endswith("waited for between epochs")
+    culprit = blamed(with_validation(0.9, workers=2), "loader")
+    assert culprit.name.endswith("waited for between epochs")
+    assert culprit.resource == "wait"
+
+
+@pytest.mark.parametrize(
+    ("construct_ms", "first_ms", "facts", "told"),
+    [
+        (50, 6000, {"start_method": "spawn"}, "persistent-workers:loader:1"),
+        (6000, 50, {}, "persistent-workers:loader:1"),
+        (50, 6000, {}, None),
+        (50, 6000, {"start_method": "spawn", "persistent_workers": True}, None),
+        (50, 500, {}, "workers:loader:1"),
+    ],
+    ids=["spawned", "forked", "slow batches", "kept", "too few"],
+)
+def test_another_loader_with_workers_is_told_what_spares_its_waiting(
+    construct_ms: float, first_ms: float, facts: dict, told: str | None
+) -> None:
+    """Keeping its workers spares their start, more of them the later batches, and neither the making of a first batch."""
+    first = make_start(batches=1000)
+    valid = make_start(loader=1, batches=50, construct_ms=construct_ms, first_ms=first_ms)
+    valid = after(first, dataclasses.replace(valid, wait_ns=int(9000 - construct_ms) * MS), 10_000 * MS)
+    loaders = (LOADER, dataclasses.replace(VALID, **{"num_workers": 2, **facts}))
+    report = judge(make_recording(FED, starts=(first, valid), loaders=loaders, environment={"cores_available": 4.0}))
+    found = [remedy for remedy in report.remedies if remedy.about == "loader:1"]
+    assert [remedy.id for remedy in found] == ([told] if told else [])
+    for remedy in found:
+        assert "DataLoader(Valid) (train.py:95)" in remedy.advice
+        assert remedy.predicted_gain is not None
+        assert 1.05 < remedy.predicted_gain.value < blamed(report, "loader").gain.value
+
+
+@pytest.mark.parametrize(
+    ("is_beside", "words"), [(True, "waited for beside the loop"), (False, "waited for in the middle of epochs")]
+)
+def test_another_loader_is_said_to_be_waited_for_where_it_is(is_beside: bool, words: str) -> None:
+    """The second loader of a zip is drawn from in every step, and a validation may come in the middle of an epoch."""
+    first = dataclasses.replace(make_start(batches=1000), ended_ns=20_000 * MS)
+    inside = dataclasses.replace(
+        make_start(loader=1, batches=50), created_ns=5_000 * MS, ended_ns=15_000 * MS, wait_ns=9_000 * MS
+    )
+    starts = (first, zipped(10.0) if is_beside else inside)
+    recording = make_recording(FED, starts=starts, loaders=(LOADER, dataclasses.replace(VALID, num_workers=2)))
+    culprit = blamed(judge(with_fetches(recording, 10)), "loader")
+    assert culprit.name == f"DataLoader(Valid), {words}"
+    assert words.removeprefix("waited for ") in culprit.evidence
 
 
 @pytest.mark.parametrize(("wait_fraction", "seconds"), [(0.05, 10.0), (0.9, 0.5)], ids=["computes", "is short"])

@@ -247,6 +247,12 @@ class Start:
     """Batches that the loop had from other loaders while it was open."""
 
 
+def begun_share(starts: Sequence[Start]) -> float:
+    """Part of what was waited for iterators that passed until their first batches."""
+    begun = sum(start.construct_ns + start.first_wait_ns for start in starts)
+    return begun / max(1, sum(start.construct_ns + start.wait_ns for start in starts))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:
     """A loader that the script iterated."""

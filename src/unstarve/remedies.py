@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from unstarve import estimate, law, storage
 from unstarve.payload import Finding, findings
-from unstarve.recording import Loader, Recording, Reordering, Settings, collecting
+from unstarve.recording import Loader, Recording, Reordering, Settings, begun_share, collecting
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 WORTH_TRIED = 1.05
@@ -21,6 +21,9 @@ WORTH_SAVING = 0.05
 
 WORTH_SWITCHING = 0.05
 """Share of the time that garbage collections must take of a process's work to be switched off in it."""
+
+HALF = 0.5
+"""Share from which on a part stands for the whole."""
 
 FULL = 0.8
 """Share of the free shared memory that batches on their way from workers may take."""
@@ -242,6 +245,38 @@ def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -
     return replace(
         remedy, id=f"workers:{culprit.stage}", advice=advice, predicted_gain=culprit.gain, about=culprit.stage
     )
+
+
+def _quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    """For another loader that has workers: to keep these where most of the waiting is for their start, in which forked ones
+    need no imports; or more of them where it is for later batches, as many as the loader that was diagnosed has or twice
+    its own. What is left, the making of first batches, neither would spare."""
+    other = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
+    if culprit.kind != "loader" or other is None or not other.num_workers:
+        return None
+    starts = [start for start in recording.starts if start.loader == other.number]
+    begun = begun_share(starts)
+    started = begun_share([replace(start, first_wait_ns=0) for start in starts])
+    spared = started if other.start_method == "fork" else begun
+    name = f"{other.name} ({os.path.basename(other.source)})" if other.source else other.name
+    if spared >= HALF and not other.persistent_workers:
+        remedy = Remedy(
+            id="persistent-workers",
+            advice=f"Keep the workers of {name} over epochs: most of the waiting for it is for their start.",
+            patch="DataLoader(..., persistent_workers=True)",
+        )
+    elif begun < HALF:
+        wanted = min(max(_loader(recording).num_workers, 2 * other.num_workers), 2 * int(_cores(recording)))
+        number, remedy = _loading(recording, other, wanted)
+        if number <= other.num_workers:
+            return None
+        remedy = replace(remedy, advice=f"{name} has {other.num_workers}. {remedy.advice}")
+        spared = 1 - other.num_workers / number
+    else:
+        return None
+    lost = 1 - 1 / culprit.gain.value
+    gain = estimate.computed(1 / (1 - spared * lost), down=0.3, up=1.2)
+    return replace(remedy, id=f"{remedy.id}:{culprit.stage}", predicted_gain=gain, about=culprit.stage)
 
 
 def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Remedy]:
@@ -707,6 +742,6 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 
 _RULES: tuple[Rule, ...] = (
-    _more_workers, _workers_elsewhere, *storage.RULES, _cheaper_stage, _leaner_collation, _batched_fetch, _quicker_sampler, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers, _epochs_that_run_on,
+    _more_workers, _workers_elsewhere, _quicker_elsewhere, *storage.RULES, _cheaper_stage, _leaner_collation, _batched_fetch, _quicker_sampler, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers, _epochs_that_run_on,
     _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

@@ -33,8 +33,9 @@ from unstarve.judge.walltime import (
     loader_gain,
     recurring_starts,
     waiting_loader,
+    where_waited,
 )
-from unstarve.recording import LATE, BodyLine, Loader, Stage
+from unstarve.recording import LATE, BodyLine, Loader, Stage, begun_share
 from unstarve.report import Culprit, Estimate, WallTime
 
 WORTH = 1.03
@@ -328,7 +329,7 @@ def _many_steps(evidence: Evidence, stages: Sequence[Stage], leaves: Sequence[St
 
 
 def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """Another loader, such as that of the validation data, for which the script waits between its epochs."""
+    """Another loader for which the script waits, such as that of the validation data between epochs."""
     found = waiting_loader(evidence, time)
     if found is None or found[1] < evidence.threshold:
         return []
@@ -338,15 +339,20 @@ def _second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return [_begun_anew(evidence, loader, share, saved)]
     value = loader_gain(evidence, loader, share)
     has_workers = loader.num_workers > 0
+    where = where_waited(evidence, loader)
+    starts = [start for start in evidence.recording.starts if start.loader == loader.number]
     return [
         Culprit(
             stage=f"loader:{loader.number}",
             kind="loader" if has_workers else "workers",
-            name=f"{loader.name}, {'waited for between epochs' if has_workers else 'which has no workers'}",
+            name=f"{loader.name}, {f'waited for {where}' if has_workers else 'which has no workers'}",
             source=loader.source,
-            resource="cpu",
+            resource="wait" if has_workers else "cpu",
             gain=estimate.computed(value, down=0.6, up=1.2),
-            evidence=f"Waiting for this other loader takes {share:.0%} of an epoch's wall time (clocked, not tried).",
+            evidence=(
+                f"Waiting for this other loader {where} takes {share:.0%} of an epoch's wall time, {begun_share(starts):.0%} "
+                f"of that until the first batches of its {len(starts)} iterators (clocked, not tried)."
+            ),
         )
     ]
 

@@ -151,6 +151,16 @@ def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] |
     return loader, time.other_loaders * min(1.0, waits[number] / spans)
 
 
+def where_waited(evidence: Evidence, loader: Loader) -> str:
+    """Where in the loop most of the waiting for another loader is done."""
+    ours, waits = _ours(evidence), dict.fromkeys(("between epochs", "in the middle of epochs", "beside the loop"), 0)
+    for item in _others(evidence):
+        if item.loader == loader.number:
+            within = "in the middle of epochs" if _is_inside(item, ours) else "between epochs"
+            waits["beside the loop" if _is_beside(item) else within] += item.wait_ns + item.construct_ns
+    return max(waits, key=lambda where: waits[where])
+
+
 def loader_gain(evidence: Evidence, loader: Loader, share: float) -> float:
     """What the loop would gain if it did not wait for another loader, which takes this share of an epoch."""
     gain = 1 / max(0.02, 1 - share)
