@@ -118,6 +118,16 @@ def test_a_loader_without_workers_is_not_said_what_they_could_make() -> None:
     assert "workers" not in report.limit.explanation + report.verdict.sentence
 
 
+def test_figures_of_small_machines_and_quick_loaders_are_no_zeros() -> None:
+    """Half a core is not none, a batch of 0.3 ms takes something, and two thousand steps are no 2e+03."""
+    periods = {"none": 0.5, "samples": 0.3, "host": 0.2}
+    recording = make_recording(periods, body_ms=0.2, loader=dataclasses.replace(LOADER, num_workers=1))
+    report = judge(with_fetches(dataclasses.replace(recording, environment={"cores_available": 0.5}), 0.3, 0.3))
+    assert report.limit is not None
+    assert "of 0.5): a batch takes 0.3 ms of a worker (0.3 ms CPU), 1 worker, 0.5 cores." in report.limit.explanation
+    assert "e+" not in report.verdict.sentence
+
+
 # --- Remedies ---------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from unstarve import render as view
-from unstarve.report import Caveat, Estimate, Remedy, Report, Verdict, WallTime
+from unstarve.report import Caveat, Estimate, Needs, Remedy, Report, Verdict, WallTime
 
 
 @pytest.mark.parametrize(
@@ -154,6 +154,12 @@ def test_every_doubt_has_exactly_one_place(toy: Report) -> None:
         "stages": 1,
         "finding 3.1": 1,
     }
+
+
+@pytest.mark.parametrize(("workers", "words"), [(1, "1 worker."), (8, "8 workers.")])
+def test_one_worker_is_not_several(toy: Report, workers: int, words: str) -> None:
+    lines = dict(view.needs(replace(toy, needs=Needs(cores=0.8, workers=workers))))
+    assert words in lines["Needs"]
 
 
 def test_wall_time_is_told_only_where_it_matters() -> None:

@@ -12,6 +12,8 @@ from unstarve.judge.evidence import (
     BUSY,
     Evidence,
     begun_anew,
+    counted,
+    figure,
     find_stage,
     gain_by_share,
     headroom_of,
@@ -398,7 +400,7 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
         gain=estimate.computed(loader_gain(evidence, loader, spared), down=0.6, up=1.2),
         evidence=(
             f"{len(starts)} iterators of this other loader gave a batch or two each; starting one takes "
-            f"{cost / len(starts) / 1e6:.3g} ms, {sampler / len(starts) / 1e6:.3g} ms of it in the sampler (clocked, not tried)."
+            f"{figure(cost / len(starts) / 1e6)} ms, {figure(sampler / len(starts) / 1e6)} ms of it in the sampler (clocked, not tried)."
         ),
     )
 
@@ -564,7 +566,7 @@ def _too_few_workers(evidence: Evidence, own: int) -> list[Culprit]:
     gain = estimate.computed(value, down=0.7, up=1.15)
     number = "no worker processes: loading and stepping take turns" if own == 0 else "a single worker process"
     sentence = (
-        f"The loader has {number}; a batch takes {loop.fetch_s * 1e3:.0f} ms, and {loop.cores:.0f} cores could share the "
+        f"The loader has {number}; a batch takes {figure(loop.fetch_s * 1e3)} ms, and {counted(loop.cores, 'core')} could share the "
         "work. Computed, not tried."
     )
     return [_workers_culprit(evidence, gain, sentence)]
@@ -660,7 +662,7 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
             gain=gain,
             evidence=(
                 f"Workers are busy only {busy:.0%} of the time while the loop waits; a usual batch takes "
-                f"{fetches[len(fetches) // 2] / 1e6:.3g} ms, the slowest {fetches[-1] / 1e6:.0f} ms "
+                f"{figure(fetches[len(fetches) // 2] / 1e6)} ms, the slowest {figure(fetches[-1] / 1e6)} ms "
                 f"(n={len(fetches)}).{_where_late(evidence)}{how}"
             ),
         )
@@ -699,7 +701,7 @@ def _rare(evidence: Evidence) -> list[Culprit]:
             resource="wait" if is_waiting else "cpu",
             gain=estimate.computed(value, down=0.5, up=1.3),
             evidence=(
-                f"A usual batch takes {usual / 1e6:.3g} ms, the slowest {fetches[-1] / 1e6:.0f} ms (n={len(fetches)}), and "
+                f"A usual batch takes {figure(usual / 1e6)} ms, the slowest {figure(fetches[-1] / 1e6)} ms (n={len(fetches)}), and "
                 f"{lost:.0%} of the workers' time goes into what slow ones take more.{_where_late(evidence)} The loop runs out "
                 "of ready batches meanwhile: more batches ahead (prefetch_factor) bridge it, if workers are quick enough otherwise."
             ),

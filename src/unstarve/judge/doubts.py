@@ -10,6 +10,7 @@ from unstarve.judge.evidence import (
     BUSY,
     Evidence,
     contention_of,
+    figure,
     find_stage,
     reach_of,
     share_of,
@@ -98,7 +99,7 @@ def _doubt_baseline(evidence: Evidence) -> list[Caveat]:
     if not natural or 0.5 < natural / measured < 2.0:
         return []
     sentence = (
-        f"Before anything was cached a step took {natural * 1e3:.3g} ms, under the baseline {measured * 1e3:.3g} ms: "
+        f"Before anything was cached a step took {figure(natural * 1e3)} ms, under the baseline {figure(measured * 1e3)} ms: "
         "the loop's speed changes a lot, and the intervals may be too narrow."
     )
     return [Caveat(id="baseline-differs", sentence=sentence)]
@@ -127,7 +128,8 @@ def _doubt_drift(evidence: Evidence) -> list[Caveat]:
     word = "slower" if late < early else "faster"
     return [
         Caveat(
-            id="drift", sentence=f"The untouched loop became {word} during the run ({early:.3g} to {late:.3g} steps/s)."
+            id="drift",
+            sentence=f"The untouched loop became {word} during the run ({figure(early)} to {figure(late)} steps/s).",
         )
     ]
 
@@ -151,7 +153,7 @@ def _doubt_contention(evidence: Evidence, headroom: Estimate) -> list[Caveat]:
     sentence = (
         f"With the workers busy the loop body itself takes {slower.value - 1:.0%} longer ({slower.low - 1:.0%} to "
         f"{slower.high - 1:.0%}): so of the headroom ×{headroom.value:.2f} {left} comes from waiting, and more workers "
-        f"alone cannot reach beyond {max(base, evidence.rates[BUSY].value):.3g} steps/s."
+        f"alone cannot reach beyond {figure(max(base, evidence.rates[BUSY].value))} steps/s."
     )
     return [Caveat(id="contention", about="ladder", sentence=sentence)]
 

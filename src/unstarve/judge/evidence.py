@@ -176,6 +176,16 @@ def begun_anew(loader: Loader, starts: Sequence[Start]) -> str:
     return "epochs of a single batch" if loader.length == 1 else f"epochs of {loader.length} batches"
 
 
+def figure(value: float) -> str:
+    """A figure in three digits or more, never with an exponent for a large one."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def counted(number: float, noun: str) -> str:
+    """So many of a thing, such as `1 worker` or `0.5 cores`."""
+    return f"{figure(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def short_place(source: str) -> str:
     """`file:line` without the folders."""
     return source.replace("\\", "/").rpartition("/")[2]

@@ -15,6 +15,8 @@ from unstarve.judge.evidence import (
     THRESHOLD,
     Evidence,
     begun_anew,
+    counted,
+    figure,
     share_of,
     short_place,
     step_varies,
@@ -211,12 +213,12 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
     if bound == "start":
         return Limit(binding="start", explanation="Most of what can be won lies in starting iterators.")
     if bound == "step":
-        text = f"The loop body sets the pace at {evidence.rates['none'].value:.3g} steps/s"
+        text = f"The loop body sets the pace at {figure(evidence.rates['none'].value)} steps/s"
         spare = ""
         if fetch and loader.num_workers:
-            spare = f"; the workers could make {_capacity(evidence):.3g} batches/s"
+            spare = f"; the workers could make {figure(_capacity(evidence))} batches/s"
         elif fetch:
-            spare = f"; making a batch takes {fetch * 1e3:.3g} ms of a step in the same process"
+            spare = f"; making a batch takes {figure(fetch * 1e3)} ms of a step in the same process"
         busy = evidence.recording.device_busy
         if busy is not None:
             spare += f"; fed from the device, it computes {busy:.0%} of the time"
@@ -225,17 +227,23 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
     if culprits and culprits[0].kind == "copy":
         copy_s = 1 / evidence.rates["host"].value - 1 / evidence.rates["device"].value
         return Limit(
-            binding="copy", explanation=f"Copying a batch to the device takes {copy_s * 1e3:.3g} ms of every step."
+            binding="copy", explanation=f"Copying a batch to the device takes {figure(copy_s * 1e3)} ms of every step."
         )
     if not fetch:
         return Limit(binding="unknown", explanation="The loader is not a DataLoader; its inside was not measured.")
     used = cpu / period + evidence.main_cpu_fraction("none")
     busy = fetch / workers / period
-    figures = f"a batch takes {fetch * 1e3:.0f} ms of a worker ({cpu * 1e3:.0f} ms CPU), {loader.num_workers} workers, {cores:.0f} cores"
+    whose = "of a worker " if loader.num_workers else ""
+    there = f"{counted(loader.num_workers, 'worker')}, " if loader.num_workers else ""
+    figures = (
+        f"a batch takes {figure(fetch * 1e3)} ms {whose}({figure(cpu * 1e3)} ms CPU), {there}{counted(cores, 'core')}"
+    )
     if loader.num_workers == 0:
         return Limit(binding="main", explanation=f"The main process loads and steps in turn: {figures}.")
     if used > 0.85 * cores:
-        return Limit(binding="cores", explanation=f"The cores are used up ({used:.1f} of {cores:.0f}): {figures}.")
+        return Limit(
+            binding="cores", explanation=f"The cores are used up ({figure(used)} of {figure(cores)}): {figures}."
+        )
     if cpu < 0.5 * (fetch - evidence.delay_s("none")) and busy > 0.8:
         return Limit(binding="storage", explanation=f"The workers wait rather than compute: {figures}.")
     yet = ", yet the loop waits" if waiting_of(evidence) > evidence.threshold else ""
@@ -251,9 +259,9 @@ def _capacity(evidence: Evidence) -> float:
 
 def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headroom: Estimate, time: WallTime) -> str:
     base, top = evidence.rates["none"], evidence.rates[evidence.ceiling_id]
-    reach = f"the loop reaches {base.value:.3g} of a possible {max(base.value, top.value):.3g} steps/s"
+    reach = f"the loop reaches {figure(base.value)} of a possible {figure(max(base.value, top.value))} steps/s"
     if bound == "input" and culprits and culprits[0].stage.startswith(("iterator", "loader:")):
-        return f"Input-bound: {base.value:.3g} steps/s.{_first_culprit(culprits)}"
+        return f"Input-bound: {figure(base.value)} steps/s.{_first_culprit(culprits)}"
     if bound == "input":
         return f"Input-bound: {reach}.{_first_culprit(culprits)}"
     if bound == "start" and (drop := dropping_start(evidence)) is not None:

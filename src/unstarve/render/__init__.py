@@ -412,7 +412,7 @@ def needs(report: Report) -> list[tuple[str, str]]:
 def _at_the_ceiling(report: Report, found: Needs) -> str:
     available = report.environment.get("cores_available")
     have = f" ({figure(float(available))} here)" if available is not None else ""
-    parts = [f"{figure(found.cores)} cores{have}", f"{found.workers} workers"]
+    parts = [f"{figure(found.cores)} cores{have}", f"{found.workers} worker{'' if found.workers == 1 else 's'}"]
     if found.read_mb_per_s is not None and found.read_mb_per_s_now is not None:
         parts.append(f"reads of {figure(found.read_mb_per_s)} MB/s ({figure(found.read_mb_per_s_now)} now)")
     return f"at the ceiling the pipeline as it is would take {', '.join(parts)}."
