@@ -104,6 +104,17 @@ def simulated(draw: random.Random, rounds: int, noise: dict[str, float], speed: 
     return make_recording(dict.fromkeys(rates, 1.0), blocks=tuple(blocks))
 
 
+def test_time_outside_of_loaders_counts_only_where_both_runs_saw_the_end_of_an_epoch() -> None:
+    """Two epochs with ten seconds of saving between them are no slower than the first of them alone."""
+    periods = {"none": 20.1, "host": 20.0}
+    first = dataclasses.replace(make_start(batches=1000), ended_ns=20_000 * MS)
+    second = dataclasses.replace(first, created_ns=30_000 * MS, ended_ns=50_000 * MS)
+    short, long = make_recording(periods, starts=(first,)), make_recording(periods, starts=(first, second))
+    found = compare(short, long)
+    assert found.epoch_ratio is not None
+    assert found.epoch_ratio.value == pytest.approx(1)
+
+
 def test_the_interval_is_that_of_welch() -> None:
     """The interval of the ratio is scipy's for Welch's test on block log-rates, up to the table of Student's t."""
     first, second = (

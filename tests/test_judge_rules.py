@@ -1097,6 +1097,35 @@ def test_parts_of_a_watched_run_add_up_to_the_whole() -> None:
         assert time.steady + time.start + time.other_loaders == pytest.approx(1)
 
 
+def with_checkpoints(validation_s: int) -> tuple[Start, ...]:
+    """Three epochs of 20 s, each followed by a validation and by ten seconds of saving."""
+    starts, now = [], 0
+    for _ in range(3):
+        ours = dataclasses.replace(make_start(batches=1000), created_ns=now, ended_ns=now + 20_000 * MS)
+        starts += [ours, after(ours, make_start(loader=1, batches=50), validation_s * 1000 * MS)]
+        now = starts[-1].ended_ns + 10_000 * MS
+    return tuple(starts)
+
+
+@pytest.mark.parametrize("validation_s", [0, 5])
+def test_time_between_epochs_outside_of_any_loader_is_accounted_for(validation_s: int) -> None:
+    """Ten seconds of saving after each epoch are a part of it, and no other loader's."""
+    starts, loaders = with_checkpoints(validation_s), (LOADER, VALID)
+    time = judge(make_recording(FED, starts=starts, loaders=loaders)).time
+    assert time.other == pytest.approx(10 / (20 + validation_s + 10), rel=0.02)
+    assert time.steady + time.start + time.other_loaders + time.other == pytest.approx(1)
+    watched = account(make_recording({}, blocks=(), rungs=(), starts=starts, loaders=loaders)).time
+    assert watched.other == pytest.approx(20 / (3 * (20 + validation_s) + 20), rel=0.02)
+    assert watched.steady + watched.start + watched.other_loaders + watched.other == pytest.approx(1)
+
+
+def test_what_follows_a_look_at_a_batch_is_outside_of_no_epoch() -> None:
+    """Building the model between a look at a batch and the loop happens once in a run."""
+    look = dataclasses.replace(make_start(batches=1), ended_ns=1)
+    running = dataclasses.replace(make_start(batches=300), created_ns=60_000 * MS, ended_ns=66_000 * MS)
+    assert judge(make_recording(FED, starts=(look, running))).time.other == 0
+
+
 def test_workers_that_outlive_an_epoch_start_once() -> None:
     """Where they are kept, their start says nothing of later epochs, and does not hide what every step waits for."""
     start = make_start(construct_ms=200, first_ms=6000, batches=150)

@@ -353,6 +353,9 @@ def _epoch_ratio(old: _Run, new: _Run, steady: Estimate | None) -> Estimate | No
     A. Donner, "Construction of confidence limits about effect measures", Stat. Med. 27, 2008).
     """
     shares = [run.epoch_share for run in (old, new)]
+    outside = [run.report.time.other for run in (old, new)]
+    if min(outside) == 0:  # one ended before it came to the end of an epoch
+        shares = [share / (1 - other) for share, other in zip(shares, outside, strict=True)]
     if steady is None or min(shares) <= 0:
         return None
     halves = [half for run in (old, new) for half in _halves(run)]

@@ -223,7 +223,7 @@ class WallTime:
     other_loaders: float
     """Inside loops over other loaders, such as validation."""
     other: float = 0.0
-    """Outside any loader."""
+    """Outside any loader, between epochs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from unstarve.judge.walltime import (
     is_within,
     iterator_gain,
     loader_gain,
+    outside_s,
     span_s,
     waiting_loader,
     wall_time,
@@ -108,7 +109,8 @@ def account(recording: Recording) -> Report:
     apart = [start for start in starts if start.loader != main.loader]
     others = int(1e9 * sum(span_s(start) for start in apart))
     within = int(1e9 * sum(span_s(start) for start in apart if is_within(start, ours)))
-    whole = max(1, total + others - within)
+    outside = int(1e9 * sum(outside_s(ours, apart)))
+    whole = max(1, total + others - within + outside)
     waiting = waits / max(1, total - first)
     steps = sum(start.batches for start in ours)
     bound = "start" if first > 0.5 * total else "input" if waiting > THRESHOLD else "step"
@@ -120,7 +122,12 @@ def account(recording: Recording) -> Report:
         verdict=Verdict(bound=bound, sentence=sentence),
         baseline=None,
         ceiling=None,
-        time=WallTime(steady=max(0, total - first - within) / whole, start=first / whole, other_loaders=others / whole),
+        time=WallTime(
+            steady=max(0, total - first - within) / whole,
+            start=first / whole,
+            other_loaders=others / whole,
+            other=outside / whole,
+        ),
         waiting=waiting,
         caveats=(
             Caveat(id="passive", sentence="Nothing was served from cache: `unstarve run` tells what mending gains."),

@@ -1,7 +1,8 @@
-"""The account of an epoch's wall time: steady steps, iterator starts, other loaders."""
+"""The account of an epoch's wall time: steady steps, iterator starts, other loaders, and what lies between epochs."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,8 +29,8 @@ def wall_time(evidence: Evidence) -> WallTime:
     """Account of the wall time of one epoch as the script would run it without us.
 
     Steady time is the epoch's steps at the baseline rate; starts are those of natural iterators, as far as they come
-    again with every epoch; other loaders count once an epoch. Of an epoch that has no length, and of which no end was seen,
-    nothing is claimed: then all is steady.
+    again with every epoch; other loaders count once an epoch, and so does what the script does between two epochs outside
+    of any loader. Of an epoch that has no length, and of which no end was seen, nothing is claimed: then all is steady.
     """
     period = 1 / evidence.rates["none"].value
     start = estimate.mean([start_cost_s(item, period) for item in recurring_starts(evidence)])
@@ -46,8 +47,32 @@ def wall_time(evidence: Evidence) -> WallTime:
     anew = begun_in_steps(evidence)
     between += sum(_start_s(item) for item in _others(evidence) if _is_beside(item) and item.loader not in anew)
     other = between / _epochs(evidence) + (beside + inside) * max(1.0, length)
-    total = steady + start + other
-    return WallTime(steady=steady / total, start=start / total, other_loaders=other / total)
+    outside = estimate.mean(outside_s(ours, _others(evidence)))
+    total = steady + start + other + outside
+    return WallTime(steady=steady / total, start=start / total, other_loaders=other / total, other=outside / total)
+
+
+def outside_s(ours: Sequence[Start], others: Sequence[Start]) -> list[float]:
+    """Time outside of any loader between each epoch and the next iterator of the same loader, such as for a checkpoint;
+    looks at some batches are no epochs."""
+    most = max((item.batches for item in ours), default=0)
+    return [
+        _uncovered_ns(before.ended_ns, after.created_ns, others) / 1e9
+        for before, after in itertools.pairwise(ours)
+        if 2 * before.batches >= most
+    ]
+
+
+def _uncovered_ns(begin: int, end: int, others: Sequence[Start]) -> int:
+    """Time from `begin` to `end` in which none of the iterators took the script's time."""
+    spans = [
+        (item.created_ns, item.created_ns + item.construct_ns if _is_beside(item) else item.ended_ns) for item in others
+    ]
+    free = 0
+    for start, stop in sorted(spans):
+        free += max(0, min(start, end) - begin)
+        begin = max(begin, stop)
+    return free + max(0, end - begin)
 
 
 def recurring_starts(evidence: Evidence) -> list[Start]:

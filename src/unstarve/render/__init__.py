@@ -359,7 +359,7 @@ def _placed(caveat: Caveat, report: Report) -> tuple[str, str]:
 
 def wall_parts(time: WallTime) -> tuple[tuple[str, float], ...]:
     """The account of an epoch's wall time, if it holds more than the steady state; else nothing."""
-    if max(time.start, time.other_loaders) <= NOTABLE_TIME:
+    if max(time.start, time.other_loaders, time.other) <= NOTABLE_TIME:
         return ()
     parts = (
         ("steady", time.steady),
