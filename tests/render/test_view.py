@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from unstarve import render as view
+from unstarve.render import page, terminal
 from unstarve.report import Caveat, Estimate, Needs, Remedy, Report, Verdict, WallTime
 
 
@@ -56,6 +57,28 @@ def test_answer_does_not_repeat_the_badge() -> None:
     """The badge's word is dropped from the sentence only where the sentence starts with it."""
     assert view.answer(Verdict(bound="step", sentence="Step-bound: the device is busy.")) == "The device is busy."
     assert view.answer(Verdict(bound="step", sentence="Beware: odd.")) == "Beware: odd."
+
+
+@pytest.mark.parametrize(
+    ("bound", "stage", "gain", "is_told"),
+    [
+        ("input", "iterator", 5.0, True),
+        ("input", "loader:1", 5.0, True),
+        ("start", "worker-start", 5.0, True),
+        ("step", "step", 5.0, True),
+        ("input", "iterator", 1.5, False),
+        ("input", "transform:2", 5.0, False),
+    ],
+)
+def test_a_claim_beyond_the_headroom_is_said_to_lie_beside_it(
+    toy: Report, bound: str, stage: str, gain: float, is_told: bool
+) -> None:
+    """Else a claim of more than all that feeding from cache gains reads like a contradiction."""
+    culprit = replace(toy.verdict.culprits[0], stage=stage, gain=Estimate(value=gain, low=gain, high=gain))
+    report = replace(toy, verdict=replace(toy.verdict, bound=bound, culprits=(culprit,)))
+    assert ("beside them" in view.beside_headroom(report)) is is_told
+    assert ("first claim is about" in " ".join(terminal.render(report).split())) is is_told
+    assert ("the first claim is about" in page.render(report)) is is_told
 
 
 def test_guilty_drop_lies_below_the_rung_that_spares_the_culprit(toy: Report) -> None:

@@ -165,6 +165,16 @@ def answer(verdict: Verdict) -> str:
     return rest[:1].upper() + rest[1:]
 
 
+def beside_headroom(report: Report) -> str:
+    """What to say beside the headroom where the first claim is larger: that it is about nothing which feeding the loader's
+    batches from cache spares, such as a generator around it, another loader, the start of iterators or the loop body."""
+    first = next(iter(report.verdict.culprits), None)
+    if first is None or report.headroom is None or first.gain.value <= report.headroom.value:
+        return ""
+    is_beside = first.stage.startswith(("iterator", "loader:")) or report.verdict.bound in ("start", "step")
+    return "of the loader's steady batches alone: the first claim is about something beside them" if is_beside else ""
+
+
 def where(source: str | None, text: str | None) -> str:
     """A place in the user's code: `file:line` and the statement there, as far as they are known."""
     return "  ".join(part for part in (source, clip(text) if text else None) if part)

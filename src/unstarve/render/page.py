@@ -150,7 +150,9 @@ def _summary(report: Report) -> tuple[tuple[str, str, str, str], ...]:
         if value is not None
     ]
     if report.headroom is not None:
-        tiles.append(("Headroom", f"×{view.figure(report.headroom.value)}", "", view.interval(report.headroom)))
+        alone = view.beside_headroom(report)
+        span = f"{view.interval(report.headroom)}{alone and f'; {alone}'}"
+        tiles.append(("Headroom", f"×{view.figure(report.headroom.value)}", "", span))
     return tuple(tiles)
 
 

@@ -146,7 +146,9 @@ def _ladder(report: Report, width: int) -> Iterator[RenderableType]:
         known = (("now", report.baseline), ("possible", report.ceiling))
         parts.extend(labelled(name, Text(view.rate(value))) for name, value in known if value is not None)
     if report.headroom is not None:
-        parts.append(labelled("Headroom", Text(f"{view.ratio(report.headroom)}, ceiling over the loop as it is")))
+        alone = view.beside_headroom(report)
+        says = f"{view.ratio(report.headroom)}, ceiling over the loop as it is{alone and f'; {alone}'}"
+        parts.append(labelled("Headroom", Text(says)))
     if report.limit is not None:
         parts.append(labelled("Limit", Text(f"{report.limit.binding}: {report.limit.explanation}")))
     parts.extend(labelled(name, Text(sentence)) for name, sentence in view.needs(report))
