@@ -518,7 +518,9 @@ def _own_copy(evidence: Evidence) -> list[Culprit]:
     share = line.wall_inclusive
     if 1 - share - evidence.main_cpu_fraction(evidence.ceiling_id) < ELSEWHERE:
         return []
-    gain = estimate.computed(1 / max(share, 1 - share), down=0.5, up=1.2)
+    gain = estimate.computed(_of_body(evidence, min(share, 1 - share)), down=0.5, up=1.2)
+    if gain.value < WORTH:
+        return []
     return [
         Culprit(
             stage="copy",
@@ -822,7 +824,9 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     hottest = _to_blame(evidence, host)
     share = max(hottest.cpu_fraction, hottest.cpu_inclusive)
-    value = 1 / max(0.02, 1 - host)
+    value = _of_body(evidence, host)
+    if value < WORTH:
+        return []
     sentence = (
         f"With batches from cache the loop's own thread is on a core {busy:.0%} of the time; this line, with what it "
         f"calls, takes {share:.0%} of the body, and computes on the host."
@@ -842,7 +846,8 @@ def _to_blame(evidence: Evidence, host: float) -> BodyLine:
 def _idle_device(evidence: Evidence, busy: float) -> list[Culprit]:
     """The device itself told how much of a fed step it computes: the rest is the host's, or spent on waiting for it."""
     lines = [line for line in evidence.recording.body if line.wall_fraction or line.syncs]
-    if busy > IDLE_BELOW or not lines:
+    value = _of_body(evidence, 1 - busy)
+    if busy > IDLE_BELOW or not lines or value < WORTH:
         return []
     waiting = [line for line in lines if line.syncs >= 0.5]
     sentence = f"Even with batches already on it the device computes only {busy:.0%} of the time."
@@ -855,7 +860,13 @@ def _idle_device(evidence: Evidence, busy: float) -> list[Culprit]:
         line = max(lines, key=lambda line: line.cpu_fraction)
         name, resource = "host work in the loop body", "cpu"
         sentence += f" This line takes most of the rest ({line.cpu_fraction:.0%} of the body)."
-    return [_host_culprit(name, line, resource, 1 / max(0.02, busy), sentence)]
+    return [_host_culprit(name, line, resource, value, sentence)]
+
+
+def _of_body(evidence: Evidence, part: float) -> float:
+    """What the loop would gain without a part of its body fed from cache: no more than its workers leave."""
+    less_s = part / evidence.rates[evidence.ceiling_id].value
+    return min(1 / max(0.02, 1 - part), gain_of_shorter_body(evidence, less_s))
 
 
 def _host_culprit(name: str, line: BodyLine, resource: str, value: float, evidence: str) -> Culprit:

@@ -278,9 +278,15 @@ def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headr
     if bound == "step":
         spare = _capacity(evidence)
         room = f" The workers could make {spare / base.value:.1f} times as many batches." if spare > base.value else ""
-        is_sure = headroom.high < 1 + evidence.threshold
-        hope = "feeding it faster would gain nothing" if is_sure else "feeding it faster was not shown to gain anything"
-        return f"Step-bound: {reach}; {hope}.{room}{_first_culprit(culprits)}"
+        is_copy = bool(culprits) and culprits[0].kind == "copy"
+        fed = (evidence.contrast("host", "none") if is_copy else None) or headroom
+        what = "making its batches sooner" if is_copy else "feeding it faster"
+        hope = "would gain nothing" if fed.high < 1 + evidence.threshold else "was not shown to gain anything"
+        if culprits:  # what feeding it makes possible is not the most
+            reach = (
+                f"{figure(base.value)} steps/s, {figure(top.value)} with batches cached on the {evidence.ceiling_id}"
+            )
+        return f"Step-bound: {reach}; {what} {hope}.{room}{_first_culprit(culprits)}"
     return (
         f"Unresolved: {reach}, a ratio of {headroom.value:.2f} that may be {headroom.low:.2f} or {headroom.high:.2f}. "
         "A larger --budget narrows it."
