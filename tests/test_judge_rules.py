@@ -1156,7 +1156,7 @@ def test_workers_that_outlive_an_epoch_start_once() -> None:
         loader = dataclasses.replace(LOADER, length=200, persistent_workers=is_kept)
         report = judge(make_recording(periods, body_ms=40, stages=stages, loader=loader, starts=(start,)))
         assert report.verdict.bound == bound
-        assert (report.time.start == 0) == is_kept
+        assert (report.time.start < 0.01) == is_kept
 
 
 def started(fetch_ms: float, *, construct_ms: float = 100, first_ms: float = 4000, **facts) -> Report:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from unstarve import law
 from unstarve.law import Loop
-from unstarve.recording import Block
+from unstarve.recording import Block, Start
 
 MS = 1_000_000
 SECONDS = st.floats(min_value=0, max_value=10)
@@ -129,3 +129,44 @@ def test_nothing_measured_gives_a_law_that_still_answers() -> None:
     loop = law.of_blocks([], 2, 4.0)
     assert loop.rate(0) > 0
     assert law.worker_counts(loop, 2, rate=loop.rate(2), most=8)
+
+
+def epoch_s(body_ms: int, fetch_ms: int, workers: int, batches: int) -> float:
+    """Time of an epoch whose workers have nothing ready when it begins, batch by batch; with room ahead for all."""
+    ready = [fetch_ms * (1 + number // workers) for number in range(batches)]
+    now = 0
+    for at in ready:
+        now = max(now, at) + body_ms
+    return now / 1e3
+
+
+@given(
+    body_ms=st.integers(1, 500), fetch_ms=st.integers(1, 5000), workers=st.integers(1, 16), batches=st.integers(1, 200)
+)
+def test_an_epoch_is_longer_than_its_steps_by_what_its_start_costs(
+    body_ms: int, fetch_ms: int, workers: int, batches: int
+) -> None:
+    """Kept workers and those that are ready at once lose only what the first batches, or the last, are waited for."""
+    start = Start(
+        loader=0, created_ns=0, construct_ns=0, first_wait_ns=fetch_ms * MS, batches=batches, wait_ns=0, ended_ns=0,
+        sampler_ns=0, natural=True,
+    )  # fmt: skip
+    none = Block(
+        rung="none", round=0, start_ns=0, end_ns=MS, waits_ns=(0,), bodies_ns=(body_ms * MS,),
+        fetches_ns=(fetch_ms * MS,),
+    )  # fmt: skip
+    cost = law.start_cost(start, [none], workers=workers, batches=batches)
+    steady_s = batches * max(body_ms, fetch_ms / workers) / 1e3
+    assert cost.setup_s == 0
+    assert cost.total_s == pytest.approx(max(0, epoch_s(body_ms, fetch_ms, workers, batches) - steady_s), abs=1e-6)
+
+
+def test_kept_workers_spare_what_precedes_their_first_batch() -> None:
+    """Not the first batch itself, nor the sampler: those of kept workers are waited for all the same."""
+    start = Start(
+        loader=0, created_ns=0, construct_ns=300 * MS, first_wait_ns=900 * MS, batches=100, wait_ns=0, ended_ns=0,
+        sampler_ns=200 * MS, natural=True,
+    )  # fmt: skip
+    cost = law.start_cost(start, [block("none", period_ms=500, fetch_ms=400)], workers=2, batches=100)
+    assert (cost.setup_s, cost.sampler_s, cost.idle_s) == pytest.approx((0.6, 0.2, 0.4))
+    assert law.spared_share([cost]) == pytest.approx(0.5)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate
-from unstarve.recording import Block, Start
+from unstarve.recording import Block, Recording, Start
 
 AS_FAST = 0.9
 """No workers are tried where the law gives them this share of what any number may reach: it is off by so much."""
@@ -98,17 +98,84 @@ def _mean_s(figures: Iterable[int]) -> float:
     return estimate.mean(list(figures)) / 1e9
 
 
-def spared_share(starts: Sequence[Start], blocks: Sequence[Block]) -> float:
-    """Part of what iterators cost before their first batch that workers spare which outlive the epoch: these make the
-    first batch of every epoch all the same.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartCost:
+    """What an epoch takes longer because its iterator begins with nothing ready, in seconds."""
+
+    setup_s: float
+    """Until the workers are at their first batch, which workers spare that outlive the epoch."""
+    sampler_s: float
+    """Of the sampler, before its first index."""
+    idle_s: float
+    """Of the loop that waits for first batches, or of workers that have no more to make while it works on the last."""
+    dropped_s: float = 0.0
+    """Until the first batch that the loop did not drop, where that is longer."""
+
+    @property
+    def total_s(self) -> float:
+        """All together."""
+        return max(self.setup_s + self.sampler_s, self.dropped_s) + self.idle_s
+
+
+def recurring_starts(recording: Recording) -> list[Start]:
+    """Natural starts of the loader that was diagnosed which stand for that of every epoch: without the first where there
+    is another. Of a lone first start of workers that outlive the epoch only the sampler's part comes again."""
+    loader = recording.loader
+    natural = [item for item in recording.starts if loader and item.loader == loader.number and item.natural]
+    if loader is None or natural[1:] or not loader.persistent_workers:
+        return natural[1:] or natural
+    return [
+        replace(
+            item, construct_ns=0, first_wait_ns=0, dropped_ns=item.dropped_ns - item.construct_ns - item.first_wait_ns
+        )
+        for item in natural
+    ]
+
+
+def start_costs(recording: Recording, *, batches: float) -> list[StartCost]:
+    """What each of the starts costs that stand for those of all epochs, which have so many batches."""
+    workers = recording.loader.num_workers if recording.loader is not None else 0
+    return [
+        start_cost(start, recording.blocks, workers=workers, batches=batches) for start in recurring_starts(recording)
+    ]
+
+
+def start_cost(start: Start, blocks: Sequence[Block], *, workers: int, batches: float) -> StartCost:
+    """What a start costs an epoch of so many batches.
 
     Args:
-        starts: iterators with workers of their own.
+        start: the iterator.
         blocks: measured blocks, of the rung `none` at least.
+        workers: worker processes.
+        batches: batches of an epoch.
     """
-    fetch_s = _mean_s(fetch for block in blocks if block.rung == "none" for fetch in block.fetches_ns)
-    before_s = _mean_s(start.construct_ns + start.first_wait_ns for start in starts)
-    return max(0.0, 1 - fetch_s / before_s) if before_s else 0.0
+    none = [block for block in blocks if block.rung == "none"]
+    fetch_s = _mean_s(fetch for block in none for fetch in block.fetches_ns)
+    known_s = fetch_s or _period_s(none)
+    sampler_s = start.sampler_ns / 1e9
+    return StartCost(
+        setup_s=max(0.0, (start.construct_ns + start.first_wait_ns) / 1e9 - known_s - sampler_s),
+        sampler_s=sampler_s,
+        idle_s=_idle_s(_mean_s(body for block in none for body in block.bodies_ns), fetch_s, workers, batches),
+        dropped_s=start.dropped_ns / 1e9 - known_s,
+    )
+
+
+def _idle_s(body_s: float, fetch_s: float, workers: int, batches: float) -> float:
+    """What an epoch takes longer than so many steps of a long run: the first batch is waited for as long as it takes to
+    make, but a loop that waits for its workers anyway has that back at the end, when they need not be waited for."""
+    if not workers or not fetch_s or math.isinf(batches):
+        return 0.0
+    turns = math.ceil(batches / workers)
+    last = batches - workers * (turns - 1)
+    whole_s = max(fetch_s + batches * body_s, fetch_s * turns + last * body_s)
+    return max(0.0, whole_s - batches * max(body_s, fetch_s / workers))
+
+
+def spared_share(costs: Sequence[StartCost]) -> float:
+    """Part of what starts cost that workers spare which outlive the epoch."""
+    total_s = sum(cost.total_s for cost in costs)
+    return sum(cost.setup_s for cost in costs) / total_s if total_s else 0.0
 
 
 def worker_counts(loop: Loop, own: int, *, rate: float, most: int, count: int = 5) -> list[int]:

@@ -553,8 +553,7 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
             about=culprit.stage,
         )
     loader = _loader(recording)
-    starts = [start for start in recording.starts if start.loader == loader.number and start.natural]
-    spared = report.time.start * law.spared_share(starts, recording.blocks)
+    spared = report.time.start * law.spared_share(law.start_costs(recording, batches=loader.length or math.inf))
     gain = estimate.computed(1 / max(0.01, 1 - spared), down=0.75, up=1.25)
     if loader.persistent_workers or not loader.num_workers or gain.value < WORTH_TRIED:
         return None

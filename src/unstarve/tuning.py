@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from unstarve import estimate, law, syntax
-from unstarve.judge import start_cost_s
 from unstarve.recording import Loader, Recording, Settings
 from unstarve.report import Caveat, Estimate
 
@@ -192,10 +191,9 @@ def _should_keep_workers(recording: Recording, best: Settings) -> tuple[bool, fl
     if loader.persistent_workers or not best.num_workers or not loader.num_workers or not natural or not loader.length:
         return False, 0.0
     period = 1 / estimate.rates(recording.blocks)["none"].value
-    recurring = natural[1:] or natural
-    cost = estimate.mean([start_cost_s(start, period) for start in recurring])
-    spared = cost * law.spared_share(recurring, recording.blocks)
-    share = spared / (cost + loader.length * period)
+    costs = law.start_costs(recording, batches=loader.length)
+    spared = estimate.mean([cost.setup_s for cost in costs])
+    share = spared / (estimate.mean([cost.total_s for cost in costs]) + loader.length * period)
     return share > START_SHARE, share
 
 

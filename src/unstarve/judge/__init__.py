@@ -6,6 +6,5 @@ cache) and the accounting of the workers' clocks. Where they disagree the report
 
 from unstarve.judge.evidence import THRESHOLD
 from unstarve.judge.verdict import account, judge
-from unstarve.judge.walltime import start_cost_s
 
-__all__ = ["THRESHOLD", "account", "judge", "start_cost_s"]
+__all__ = ["THRESHOLD", "account", "judge"]

@@ -29,11 +29,11 @@ from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
 from unstarve.judge.walltime import (
     begun_in_steps,
     dropping_start,
+    epoch_batches,
     gain_of_shorter_body,
     iterator_gain,
     iterator_share,
     loader_gain,
-    recurring_starts,
     waiting_loader,
     where_waited,
 )
@@ -752,12 +752,13 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     loader = evidence.loader
     starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]
     if loader.persistent_workers:
-        starts = recurring_starts(evidence)
+        starts = law.recurring_starts(evidence.recording)
     count = max(1, len(starts))
     construct = sum(item.construct_ns for item in starts) / 1e9 / count
     first = sum(item.first_wait_ns for item in starts) / 1e9 / count
     sampler = sum(item.sampler_ns for item in starts) / 1e9 / count
     fetch = evidence.fetch_s("none")
+    costs = law.start_costs(evidence.recording, batches=epoch_batches(evidence))
     is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
     imports = loader.num_workers and not loader.persistent_workers and loader.start_method != "fork"
     kind, name, source, resource = "worker-start", "starting the workers", loader.source, "wait"
@@ -768,7 +769,7 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
         source = loader.sampler_source or loader.source
     elif is_filling and not imports:
         name = "what is done before the first batch (opening shards, filling a buffer)"
-    elif not loader.num_workers or loader.persistent_workers or law.spared_share(starts, evidence.blocks) < HALF:
+    elif not loader.num_workers or loader.persistent_workers or law.spared_share(costs) < HALF:
         name = "the way to the first batch"
     return [
         Culprit(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
-from unstarve import estimate
+from unstarve import estimate, law
 from unstarve.judge.evidence import Evidence
 from unstarve.recording import BRIEF, FEWEST_ANEW, Loader, Start
 from unstarve.report import WallTime
@@ -33,9 +32,9 @@ def wall_time(evidence: Evidence) -> WallTime:
     of any loader. Of an epoch that has no length, and of which no end was seen, nothing is claimed: then all is steady.
     """
     period = 1 / evidence.rates["none"].value
-    start = estimate.mean([start_cost_s(item, period) for item in recurring_starts(evidence)])
     ours = _ours(evidence)
     length = epoch_batches(evidence)
+    start = estimate.mean([cost.total_s for cost in law.start_costs(evidence.recording, batches=length)])
     apart = [item for item in _others(evidence) if not _is_beside(item)]
     inside = sum(span_s(item) for item in apart if _is_inside(item, ours)) / max(1, sum(item.batches for item in ours))
     beside = _beside_s(evidence)
@@ -73,21 +72,6 @@ def _uncovered_ns(begin: int, end: int, others: Sequence[Start]) -> int:
         free += max(0, min(start, end) - begin)
         begin = max(begin, stop)
     return free + max(0, end - begin)
-
-
-def recurring_starts(evidence: Evidence) -> list[Start]:
-    """Natural starts of the loader that was diagnosed which stand for that of every epoch: without the first where there
-    is another. Of a lone first start of workers that outlive the epoch only the sampler's part is known to come again."""
-    loader = evidence.loader
-    natural = [start for start in _ours(evidence) if start.natural]
-    if natural[1:] or not loader.persistent_workers:
-        return natural[1:] or natural
-    return [
-        replace(
-            item, construct_ns=0, first_wait_ns=0, dropped_ns=item.dropped_ns - item.construct_ns - item.first_wait_ns
-        )
-        for item in natural
-    ]
 
 
 def epoch_batches(evidence: Evidence) -> float:
@@ -231,11 +215,6 @@ def begun_in_steps(evidence: Evidence) -> dict[int, float]:
         saved = sum(item.construct_ns for item in starts) + sum(first)
         found[number] = min(1.0, saved / 1e9 / max(1e-9, sum(map(span_s, starts))))
     return found
-
-
-def start_cost_s(start: Start, period_s: float) -> float:
-    """What an iterator cost before the first batch that the loop used, beyond the wait that every step has."""
-    return max(0.0, max(start.construct_ns + start.first_wait_ns, start.sampler_ns, start.dropped_ns) / 1e9 - period_s)
 
 
 def dropping_start(evidence: Evidence) -> Start | None:
