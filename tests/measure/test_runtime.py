@@ -460,7 +460,8 @@ def check_cut(module: Any, recorder: Any, address: Any, index: int, data: Any) -
         assert tail.error is None, (address, tail.error)
         assert draws_privately or same(tail.result, whole.result), address
         assert draws_privately or tail.log == whole.log[len(whole.log) - len(tail.log) :], address
-    for _ in range(3 if same(rng, before) and not draws_privately else 0):
+    keeps = any(level.why_not_alone for level in chain)
+    for _ in range(3 if same(rng, before) and not draws_privately and not keeps else 0):
         vars(data).update(state)
         stub = Outcome(module, lambda: Server(pool, chain, resume=False).run((data, index)))
         assert stub.error is None, (address, stub.error)
@@ -1048,3 +1049,113 @@ def test_what_fails_before_the_stage_is_no_failure_of_the_knock_out() -> None:
 def test_what_is_installed_is_not_the_users(filename: str, expected: bool) -> None:
     """Whatever the system calls the folder of its packages."""
     assert is_library(filename) == expected
+
+
+# --- What a knock-out would leave behind ------------------------------------------------------------------------------
+
+CACHES = """
+import contextlib, pathlib, torch
+import numpy as np
+SEEN = {}
+class Remote:  # as of a cache in another process: nothing of it shows here
+    __slots__ = ("held",)
+    def __init__(self): self.held = {}
+    def __contains__(self, key): return key in self.held
+    def __getitem__(self, key): return self.held[key]
+    def __setitem__(self, key, value): self.held[key] = value
+    def put(self, key, value): self.held[key] = value
+def memoised(function):
+    store = Remote()
+    def wrapper(self, i):
+        store[i] = function(self, i)
+        return store[i] * 1
+    return wrapper
+class Data:
+    def __init__(self, root):
+        self.root, self.remote, self.items, self.count = pathlib.Path(root), Remote(), [None] * 8, 0
+        self.records, self.fresh = [{"n": n} for n in range(8)], Fresh()
+    def extract(self, i):
+        return np.full(4, i)
+    def remember(self, i, x):
+        self.items += [x]
+    @memoised
+    def memo(self, i):
+        x = self.extract(i)
+        return x
+    def __getitem__(self, i):
+        {body}
+        return x, i
+class Fresh:
+    def __getitem__(self, i):
+        return {"n": i}
+"""
+
+
+def served_alone(body: str, root: Any, *, opened: Any = ()) -> dict[str, str | None]:
+    """Of each statement whose values are kept, why it cannot be served alone; None if it can."""
+    module = module_of(CACHES.replace("{body}", body))
+    observer, data = Observer(opened), module.Data(root)
+    observer.run(module.Data.__getitem__, (data, 0))
+    filler = Observer(opened, tuple(observer.costs), 4)
+    for index in (1, 2, 3):
+        filler.run(module.Data.__getitem__, (data, index))
+    found: dict[str, str | None] = {}
+    for address, pool in filler.pools.items():
+        if len(pool) and address not in filler.refused:
+            Server(pool, filler.chains[address], resume=True)
+            try:
+                Server(pool, filler.chains[address], resume=False)
+            except split.Unsplittable as error:
+                found[observer.costs[address].text] = str(error)
+            else:
+                found.setdefault(observer.costs[address].text, None)
+    for each in (observer, filler):
+        each.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept_in"),
+    [
+        (("x = self.extract(i)", "np.save(self.root / f'{i}.npy', x)"), "a file"),
+        (("x = self.extract(i)", "torch.save({'x': x}, self.root / f'{i}.pt')"), "a file"),
+        (("x = self.extract(i)", "self.remote[i] = x"), "self"),
+        (("x = self.extract(i)", "self.remote.put(i, x * 2)"), "self"),
+        (("x = self.extract(i)", "y = (x + 1)[None]", "held = self.remote", "held[i] = {'y': y}"), "self"),
+        (("held = self.remote", "x = self.extract(i)", "held[i] = x"), "held"),
+        (("x = self.extract(i)", "SEEN[i] = x"), "SEEN"),
+        (("r = self.records[i]", "x = self.extract(i)", "r['x'] = x"), "self.records"),
+        (("x = self.extract(i)", "self.remember(i, x)"), "Data"),
+        (("x = self.extract(i)", "self.last = x"), "self"),
+    ],
+)
+def test_a_stage_is_not_served_alone_where_its_results_are_kept(lines: tuple, kept_in: str, tmp_path: Any) -> None:
+    """A cache of the user's, in memory, elsewhere or in files, never gets the values of one sample under another's key."""
+    reason = served_alone("\n        ".join(lines), tmp_path)["x = self.extract(i)"]
+    assert reason is not None
+    assert f"kept in {kept_in}," in reason
+
+
+def test_a_stage_inside_a_decorator_that_keeps_its_result_is_not_served_alone(tmp_path: Any) -> None:
+    """The decorator's own statement would keep what the stage did not make."""
+    opened = [(0,), (0, 0)]
+    found = served_alone("x = self.memo(i)", tmp_path, opened=opened)
+    assert "kept in store" in str(found["x = self.extract(i)"])
+    assert found["x = self.memo(i)"] is None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("x = self.extract(i)", "self.count += 1", "self.items[0] = i"),
+        ("x = self.extract(i)", "x = np.append(x, 1)", "x[0] = x.sum()", "parts = []", "parts.append(x)"),
+        ("r = self.fresh[i]", "x = self.extract(i)", "r['x'] = x", "r.update(y=x)"),
+        ("x = self.extract(i)", "np.save(self.root / f'{i}.npy', x)", "x = abs(x)"),
+        ("x = self.extract(i)", "print('sample', i, x.shape, file=open('/dev/null', 'w'))"),
+    ],
+)
+def test_the_usual_statement_can_be_served_alone(lines: tuple, tmp_path: Any) -> None:
+    """Counting samples, changing a sample in place, gathering its parts and printing leave nothing behind that matters."""
+    found = served_alone("\n        ".join(lines), tmp_path)
+    last = "x = abs(x)" if lines[-1] == "x = abs(x)" else "x = self.extract(i)"
+    assert found[last] is None

@@ -19,7 +19,7 @@ import torch
 
 from unstarve import labels
 from unstarve.measure import split, values
-from unstarve.measure.counters import ReadCount, RunDelay, cpu_ns
+from unstarve.measure.counters import ReadCount, RunDelay, WriteCount, cpu_ns
 from unstarve.measure.pool import Pool
 from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unsplittable
 
@@ -166,6 +166,8 @@ class Level:
     """Where the cut lies, seen from this function."""
     served: set[str] = field(default_factory=set, compare=False)
     """Locals that a stub must replace: what the stage assigned or changed in place, and what is entangled with it."""
+    why_not_alone: str | None = field(default=None, compare=False)
+    """Why the stage must not be served without what comes before it."""
 
 
 @dataclass(slots=True)
@@ -209,6 +211,16 @@ class _Marks:
 
     prints: list[dict[str, Any]]
     """For each function on the way, fingerprints of the locals that will be read later."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What there was when a value was kept, so that what the rest of the sample leaves behind shows at its end."""
+
+    written_bytes: int
+    """What the thread had written."""
+    states: list[tuple[Any, dict[str, Any]]]
+    """The owners of functions on the way, and their attributes."""
 
 
 @dataclass(slots=True)
@@ -264,6 +276,8 @@ class Observer:
         self.refused = {address: _VARIES for address in self._wanted if min(address) <= FIRST_CHOICE}
         self._delay = RunDelay()
         self._reads = ReadCount(self._delay)
+        self._writes = WriteCount()
+        self._kept: dict[Address, _Kept] = {}
         self._last: tuple[tuple[int, int, int], int, int] | None = None
         """The kernel's counts at the end of a unit, for the one that follows at once: asking costs microseconds each."""
 
@@ -273,8 +287,9 @@ class Observer:
         return self._overhead_ns
 
     def close(self) -> None:
-        """Give back the file descriptor of the read counters."""
+        """Give back the file descriptors of the counters."""
         self._reads.close()
+        self._writes.close()
 
     def run(
         self,
@@ -293,12 +308,15 @@ class Observer:
         self._root = arguments[0] if arguments else None
         self._stack.clear()
         self._sample.clear()
+        self._kept.clear()
         self._muted, self._last = -1, None
         try:
             result = self._prepared(parts, (), arguments)(*arguments, **keywords)
             self._leave_function(0)
+            self._see_what_is_left()
         finally:
             self._stack.clear()
+            self._kept.clear()
         if record:
             self._close_sample()
         return result
@@ -654,6 +672,22 @@ class Observer:
         self._chain(address, frames, item, known)
         snapshot = values.snapshot([marked(frame, known) for _, frame in frames], shared)
         self.pools[address].add(snapshot, shared)
+        owners = [item.owner for item in self._stack if item.parts is not None and item.owner is not None]
+        self._kept[address] = _Kept(self._writes.read(), [(owner, _state(owner)) for owner in owners])
+
+    def _see_what_is_left(self) -> None:
+        """Note the stages whose results the sample has put into a cache of the program's, or into a file."""
+        if not self._kept:
+            return
+        began = time.perf_counter_ns()
+        written = self._writes.read()
+        for address, kept in self._kept.items():
+            grown = next((owner for owner, state in kept.states if _has_grown(state, _state(owner))), None)
+            if grown is not None:
+                self.chains[address][0].why_not_alone = _keeps(type(grown).__name__)
+            elif written - kept.written_bytes > PRINTED_BYTES:
+                self.chains[address][0].why_not_alone = _keeps("a file")
+        self._overhead_ns += time.perf_counter_ns() - began
 
     def _frames(self, innermost: dict[str, Any]) -> list[tuple[Level, dict[str, Any]]]:
         """For each function on the way to here, its part of the address and the locals that its rest may read."""
@@ -681,6 +715,9 @@ class Observer:
         changed[-1] |= set(split.outputs_at(chain[-1].parts, chain[-1].address))
         for level, names in zip(chain, _entangled(frames, changed, known), strict=True):
             level.served |= names
+        functions = [item for item in self._stack if item.parts is not None]
+        for level, (_, frame), function in zip(chain, frames, functions, strict=True):
+            level.why_not_alone = level.why_not_alone or _why_not_alone(level, frame, function.owner, known)
 
     def _carrier(self, frames: list[tuple[Level, dict[str, Any]]]) -> str | None:
         """An attribute that was set or changed on the way here and is read later, if there is one."""
@@ -871,6 +908,40 @@ def _attributes_read(parts: Split, address: Address, owner: type) -> frozenset[s
     return frozenset(read)
 
 
+def _why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[int]) -> str | None:
+    """The reason if what comes from the stage is put into an object of the program's by the rest of the function: a
+    cache of the user's would keep the values of another sample under the key of this one."""
+    parts = level.parts
+    code = parts.function.__code__
+    from_stage = frozenset(level.served).union(split.unit_at(parts, level.address)[0].outputs)
+    for name, attribute in sorted(split.stores_after(parts, level.address, from_stage), key=str):
+        if attribute is not None:
+            holder = getattr(owner, "__dict__", {}).get(attribute) if name in code.co_varnames[:1] else None
+            is_program = type(holder) in (list, dict)
+        elif name in frame:
+            is_program = id(frame[name]) in known
+        else:
+            is_program = name not in {*code.co_varnames, *code.co_cellvars} and not name.startswith(split.RUNTIME)
+        if is_program:
+            return _keeps(name if attribute is None else f"{name}.{attribute}")
+    return None
+
+
+def _keeps(what: str) -> str:
+    return f"what comes from it is kept in {what}, where values of another sample must not end up"
+
+
+def _has_grown(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether a list, dictionary or set among the attributes holds more than before."""
+    traces = ((before[name], trace) for name, trace in now.items() if name in before)
+    pairs = ((old, new) for old, new in traces if isinstance(old, tuple) and isinstance(new, tuple))
+    return any(old[0] == new[0] and isinstance(new[1], int) and new[1] > old[1] for old, new in pairs)
+
+
+PRINTED_BYTES = 128
+"""So much of what is written may be a line that is printed; the smallest array in a file is more."""
+
+
 def _print(value: Any, known: set[int]) -> Any:
     return id(value) if id(value) in known else (id(value), values.fingerprint(value))
 
@@ -930,6 +1001,9 @@ class Server:
 
     def __init__(self, pool: Pool, chain: list[Level], *, resume: bool) -> None:
         make = split.resumed if resume else split.stubbed
+        why_not = next((level.why_not_alone for level in chain if level.why_not_alone), None)
+        if why_not is not None and not resume:
+            raise Unsplittable(why_not)
         self.pool = pool
         self._chain = chain
         self._variants: list[Callable[..., Any]] = []

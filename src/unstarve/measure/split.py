@@ -945,6 +945,13 @@ def attributes_after(parts: Split, address: Address) -> frozenset[str]:
     return _remembered(parts, ("attributes", address), lambda: _Resumer(parts, address, used).attributes())
 
 
+def stores_after(parts: Split, address: Address, names: frozenset[str]) -> frozenset[tuple[str, str | None]]:
+    """What values that come from these locals, or from the call that the unit leads through, are put into by what follows
+    the unit: names of objects, or with an attribute where it is an element of that."""
+    used = _own_length(parts, address)
+    return _remembered(parts, ("stores", address, names), lambda: _Resumer(parts, address, used).stores(set(names)))
+
+
 def outputs_at(parts: Split, address: Address) -> tuple[str, ...]:
     """Locals that the unit or iteration at `address` assigns, and that may be read afterwards."""
     live = live_after(parts, address[: _own_length(parts, address)])
@@ -1071,6 +1078,21 @@ class _Resumer:
         nodes = (item for statement in self._rest()[1] for item in ast.walk(statement))
         return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
 
+    def stores(self, names: set[str]) -> frozenset[tuple[str, str | None]]:
+        items = [item for statement in self._rest()[1] for item in _walk_scope(statement)]
+        own = {argument.arg for argument in _arguments(self._parts.node)[:1]}
+        modules = {
+            name for name, item in self._parts.function.__globals__.items() if isinstance(item, types.ModuleType)
+        }
+        found: set[str] = set()
+        while True:  # what is made from them in a later turn of a loop, too
+            before = len(names) + len(found)
+            puts = [target for item in items for target in _put_into(item, names, own, modules)]
+            found |= {root.id for root in map(_root, puts) if isinstance(root, ast.Name) and root not in puts}
+            names |= {root.id for root in map(_root, puts) if isinstance(root, ast.Name)} - own
+            if len(names) + len(found) == before:
+                return frozenset(origin for name in found for origin in _origins(self._parts.node, name))
+
     def _rest(self) -> tuple[ast.FunctionDef, list[ast.stmt]]:
         # copying a long function takes milliseconds, and a worker waits for it at each cut
         return _remembered(self._parts, ("rest", self._address), self._made_rest)
@@ -1131,6 +1153,64 @@ class _Resumer:
             tail = _tail_of_body(node.body, inner[0], descends=self._descends)
             current = tail if is_rebound else [set_target, *tail]
         return [ast.fix_missing_locations(ast.copy_location(item, node)) for item in (make, *current, whole)]
+
+
+def _put_into(node: ast.AST, names: set[str], own: set[str], modules: set[str]) -> list[ast.expr]:
+    """What the node assigns, or has an object take in, if its value comes from these names; neither functions of modules,
+    such as `torch.add(x, y)`, nor methods of the `own` object count, whose inside is not seen here."""
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [item for target in targets for item in _targets(target)] if _comes_from(node.value, names) else []
+    if isinstance(node, ast.For):
+        return list(_targets(node.target)) if _comes_from(node.iter, names) else []
+    if isinstance(node, ast.Call):
+        function = getattr(node.func, "_pinned", node.func)
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if isinstance(function, ast.Attribute) and _takes_in(function.attr):
+            is_other = _last_name(_root(function)) in modules
+            if is_other or (isinstance(function.value, ast.Name) and function.value.id in own):
+                return []
+            return [function] if any(_comes_from(item, names) for item in given) else []
+    return []
+
+
+def _comes_from(node: ast.AST | None, names: set[str]) -> bool:
+    """Whether the value is made from these names, or by the call that a variant goes on in."""
+    items = [] if node is None else list(ast.walk(node))
+    is_resumed = any(isinstance(item, ast.Attribute) and _dotted(item) == f"{RUNTIME}.resume" for item in items)
+    return is_resumed or any(isinstance(item, ast.Name) and item.id in names for item in items)
+
+
+def _takes_in(method: str) -> bool:
+    """Whether a method of this name puts its arguments into its object; torch ends the names of such with `_`."""
+    return method in _TAKING_IN or (method.endswith("_") and not method.endswith("__"))
+
+
+_TAKING_IN = frozenset(
+    ("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "set", "put", "push", "write",
+     "__setitem__")
+)  # fmt: skip
+
+
+def _origins(definition: ast.FunctionDef, name: str) -> set[tuple[str, str | None]]:
+    """The name, and the objects that it stands for a part of: `x = self.cache` and `x = self.records[i]`."""
+    found: set[tuple[str, str | None]] = {(name, None)}
+    for node in ast.walk(definition):
+        if isinstance(node, ast.Assign) and name in {each.id for each in node.targets if isinstance(each, ast.Name)}:
+            outer = inner = node.value
+            while isinstance(inner, (ast.Attribute, ast.Subscript)):
+                outer, inner = inner, inner.value
+            is_element = any(isinstance(item, ast.Subscript) for item in _walk_chain(node.value))
+            if isinstance(inner, ast.Name) and isinstance(outer, ast.Attribute):
+                found.add((inner.id, outer.attr if is_element else None))
+    return found
+
+
+def _walk_chain(node: ast.expr) -> Iterator[ast.expr]:
+    """The node and what it is an attribute or an item of."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        yield node
+        node = node.value
 
 
 def _is_repeatable(node: ast.expr) -> bool:
