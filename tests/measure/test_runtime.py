@@ -1159,3 +1159,22 @@ def test_the_usual_statement_can_be_served_alone(lines: tuple, tmp_path: Any) ->
     found = served_alone("\n        ".join(lines), tmp_path)
     last = "x = abs(x)" if lines[-1] == "x = abs(x)" else "x = self.extract(i)"
     assert found[last] is None
+
+
+class Odd(dict):
+    """Its keys are attributes, and whoever looks through it meets an error."""
+
+    __getattr__ = dict.__getitem__
+
+    def values(self) -> Any:
+        raise RuntimeError("not now")
+
+
+def odd(index: int) -> Any:
+    x = Odd(index=index)
+    return x.index
+
+
+def test_looking_at_a_result_never_fails_the_user() -> None:
+    """What the observer meets in an object of the user's is not the user's to handle."""
+    assert Observer().run(odd, (3,)) == 3

@@ -414,3 +414,37 @@ def test_rewrapping_follows_no_cycle() -> None:
     changed = values.rewrap(plain, lambda leaf: leaf)
     assert changed.image is changed
     assert changed is not plain
+
+
+class Strict(dict):
+    __getattr__ = dict.__getitem__
+
+
+class Lenient(dict):
+    __getattr__ = dict.get
+
+
+class Table:
+    """As a frame of pandas: columns are attributes, and have no truth."""
+
+    class Column:
+        def __bool__(self) -> bool:
+            raise ValueError("the truth of a column is ambiguous")
+
+    tile = Column()
+    load = None
+
+
+@pytest.mark.parametrize("kind", [Strict, Lenient, Table])
+def test_only_pictures_are_asked_whether_they_are_decoded(kind) -> None:
+    """An object that answers to every name, or raises at an unknown one, is no picture."""
+    assert not values.is_unloaded(kind())
+
+
+def test_a_dictionary_that_answers_to_every_name_is_no_file() -> None:
+    """It is copied like any other."""
+    original = Lenient(a=torch.zeros(2))
+    duplicate = values.snapshot(original)
+    original["a"] += 1
+    assert type(duplicate) is Lenient
+    assert torch.equal(duplicate["a"], torch.zeros(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
@@ -435,7 +436,8 @@ class Observer:
         if any(values.is_unloaded(value) for value in results) and self._is_told_how():
             return
         for value in results:
-            values.force(value)
+            with contextlib.suppress(Exception):  # the user's own kinds of dictionary and list may answer anything
+                values.force(value)
 
     def _is_told_how(self) -> bool:
         parts = self._stack[self._base].parts

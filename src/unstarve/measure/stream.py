@@ -432,6 +432,8 @@ def _is_ours(items: Any) -> bool:
 
 def _is_drawn_from(value: Any) -> bool:
     """Whether the value is a file, an iterator or the like, whose state a statement moves on."""
+    if isinstance(value, dict):  # whose keys may be attributes, so that it answers to any name
+        return False
     return hasattr(value, "__next__") or hasattr(value, "read") or hasattr(value, "recv")
 
 

@@ -239,7 +239,8 @@ def _refuse_closure(function: types.FunctionType) -> None:
 
 
 def _refuse_live(value: Any) -> None:
-    if isinstance(value, io.IOBase) or hasattr(value, "fileno") or hasattr(value, "readinto"):
+    kind = type(value)  # a dictionary whose keys are attributes may answer to any name
+    if isinstance(value, io.IOBase) or hasattr(kind, "fileno") or hasattr(kind, "readinto"):
         raise Uncopyable(f"an open file of type {type(value).__name__} cannot be copied")
     if isinstance(value, Iterator):
         raise Uncopyable(f"an iterator of type {type(value).__name__} can be used only once")
@@ -296,7 +297,7 @@ def _has_storage(value: Any) -> bool:
 
 def is_unloaded(value: Any) -> bool:
     """Whether the value is a picture of PIL's that has not been decoded: decoding it now would change what it can do."""
-    return bool(getattr(value, "tile", None)) and hasattr(value, "load")
+    return _is_picture(value) and bool(getattr(value, "tile", None))
 
 
 def force(value: Any, depth: int = 2) -> None:
