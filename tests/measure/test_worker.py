@@ -408,3 +408,30 @@ def test_collections_within_a_batch_are_clocked() -> None:
         COLLECTOR.stop()
     assert first.collected_ns == 0
     assert 0 < second.collected_ns <= second.wall_ns
+
+
+class Global(Squares):
+    """Rebinds a global variable, and so cannot be taken apart."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        global last
+        last = index
+        busy(0.01)
+        return torch.zeros(2), index
+
+
+def busy(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_code_that_cannot_be_taken_apart_is_sampled() -> None:
+    """Its expensive line is found all the same, and the reason is told."""
+    worker = Worker(Global())
+    worker.watch(samples=2, aside=False)
+    findings = until_findings(worker)[-1].telemetry.findings
+    assert isinstance(findings, Findings)
+    assert "global" in str(findings.why_whole)
+    assert findings.sample_wall_ns
+    assert "busy(0.01)" in [line.text for line in findings.lines]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, _DatasetKind, default_collate, get_worker_info
 
-from unstarve.measure import environment, lean, threads, values
+from unstarve.measure import environment, lean, split, threads, values
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay, cpu_ns
 from unstarve.measure.heads import SAMPLES, Making, Repeats, repeated
@@ -554,6 +554,16 @@ def _root(fetcher: Any) -> _Root:
     return _Root(function, granularity)
 
 
+def _splittable(root: _Root) -> _Root:
+    """The function, unless it cannot be taken apart; then its lines are sampled, as where there is none."""
+    try:
+        if root.function is not None:
+            split.split(root.function)
+    except Unsplittable as error:
+        return _Root(None, root.granularity, str(error))
+    return root
+
+
 def makes_batches(dataset: Any) -> bool:
     """Whether it makes the samples of a batch in one call; those of a plain subset are just single items, which can be
     watched one by one."""
@@ -578,7 +588,7 @@ class _Watch:
         self._worker = worker
         self._scout = scout
         self._stream = stream
-        self._root = _root(fetcher)
+        self._root = _splittable(_root(fetcher))
         is_scarce = self._root.granularity == "batch" or not fetcher.auto_collation
         most = SCARCE_VALUES if is_scarce else 1 << 30
         self._target = min(order["samples"], most)
