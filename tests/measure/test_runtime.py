@@ -186,6 +186,7 @@ n = self.make(n)
 n = self.__hidden({e})
 n = (m := {e}) + m
 n = h(*[{e}, n])
+n = h(*self.table[{e} % 5:][:1], {e})
 n = h({e}, **{{"x": {e}}})
 n = [h(k, n) for k in items][0]
 n = sum(h(k) for k in items if k < n)

@@ -201,6 +201,20 @@ def test_nested_calls_become_units_in_pythons_order() -> None:
     assert [unit.line for unit in parts.units] == [2] * 6
 
 
+@pytest.mark.parametrize(
+    ("returned", "callees"),
+    [
+        ("self.tf(*self.load(i))", ["self.load", "self.tf"]),
+        ("{'x': self.tf(self.load(i)), 'shape': (*self.size, 3)}", ["self.load", "self.tf"]),
+        ("[*self.load(i), i]", ["self.load"]),
+    ],
+)
+def test_what_is_unpacked_is_a_unit_of_its_own(returned: str, callees: list[str]) -> None:
+    """A star in a statement hides neither the call whose result it unpacks nor the others beside it."""
+    units = split.split(defined(f"def f(self, i):\n    return {returned}\n")).units
+    assert [unit.callee for unit in units] == [*callees, None]
+
+
 def test_temporaries_die_with_their_use() -> None:
     """A large intermediate value is not kept alive until the function returns."""
     assert texts(defined("def f(x):\n    y = abs(int(x))\n    return y\n")) == [
@@ -253,6 +267,11 @@ def test_what_a_return_computes_is_a_unit(returned: str, callees: list[str | Non
         "o.late(o.set(4), o.n)",
         "v + o.rebind()",
         "w[0] + o.mutate(w)",
+        "o.get(t(1))(*t([1]), k=o.n)",
+        "o.get(t(1))(*t([1]), t(2), *o.each(t(2)), *w[2], o.more(w), k=t(3))",
+        "[*o.each(t(2)), t(1), *w[2], o.more(w)]",
+        "{*w[2], o.more(w)}",
+        "t([(*w[2], t(3))])",
         "{**w[1], 'k': o.mutate(w)}",
     ],
 )
@@ -274,7 +293,7 @@ def make(t, o):
     for is_watched in (False, True):
         log: list[Any] = []
         function = defined(source, "make")(functools.partial(tell, log), Traced(log))
-        result = (functools.partial(watch, function) if is_watched else function)([5, {"a": 1}])
+        result = (functools.partial(watch, function) if is_watched else function)([5, {"a": 1}, [7]])
         outcomes.append((log, None if callable(result) else str(result)))
     assert outcomes[0] == outcomes[1]
 
@@ -309,6 +328,10 @@ class Traced:
         self.log.append((name, "called", len(arguments)))
         if name == "set":
             self.__dict__["value"] = arguments[0]
+        if name == "each":
+            return (self.act("drawn", ()) for _ in range(arguments[0]))
+        if name == "more":
+            arguments[0][2].append(9)
         if name == "mutate":
             arguments[0][0] = 50
             arguments[0][1]["more"] = 1

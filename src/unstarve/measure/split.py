@@ -454,7 +454,7 @@ class _Normaliser:
     def _hoisted(self, node: ast.expr, before: list[ast.stmt], *, keep_top: bool) -> ast.expr:
         if not _has_work(node):
             return node
-        if any(isinstance(item, (ast.NamedExpr, ast.Starred)) for item in ast.walk(node)):
+        if _binds(node):
             return node if keep_top else self._temporary(node, before)
         return self._expression(node, before, is_top=keep_top)
 
@@ -462,6 +462,9 @@ class _Normaliser:
         """`node` with all work inside it moved to `before`; the node itself too unless `is_top`."""
         if isinstance(node, ast.ListComp) and not self._is_in_loop and _can_unroll(node):
             return self._unrolled(node, before)
+        if isinstance(node, ast.Starred):
+            node.value = self._inner(node.value, before)
+            return node
         if isinstance(node, ast.BoolOp):
             node.values[0] = self._inner(node.values[0], before)
         elif isinstance(node, ast.IfExp):
@@ -506,10 +509,17 @@ class _Normaliser:
             if work[position]:
                 put(self._inner(get(), before))
             if any(work[position + 1 :]) and not self._is_fixed(get(), is_callee):
-                put(self._temporary(get(), before, is_pin=True))
+                put(self._pinned(get(), before))
 
     def _inner(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
         return self._expression(node, before) if _has_work(node) else node
+
+    def _pinned(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
+        """The operand evaluated at its turn; what is unpacked, unpacked there."""
+        if not isinstance(node, ast.Starred):
+            return self._temporary(node, before, is_pin=True)
+        items = ast.copy_location(ast.Tuple([node], ast.Load()), node)
+        return ast.copy_location(ast.Starred(self._temporary(items, before, is_pin=True), ast.Load()), node)
 
     def _is_fixed(self, node: ast.expr, is_callee: bool) -> bool:
         """Whether it makes no difference if the operand is evaluated now or a little later."""
@@ -650,6 +660,11 @@ def _has_work(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and not isinstance(node.slice, ast.Constant):
         return True
     return any(_has_work(child) for child in ast.iter_child_nodes(node))
+
+
+def _binds(node: ast.AST) -> bool:
+    """Whether the expression assigns to names, so that its parts must stay where they are."""
+    return any(isinstance(item, ast.NamedExpr) for item in ast.walk(node))
 
 
 def _computes(node: ast.expr, *, has_units: bool) -> bool:
