@@ -158,3 +158,15 @@ def test_what_is_seen_of_a_batch_is_shared_out_over_its_samples() -> None:
     shared = plan.shared_out(stage, 4)
     assert (shared.wall_ns, shared.cpu_ns, shared.delay_ns) == ((200, 100), (20, 10), (2, 1))
     assert (shared.read_bytes, shared.read_calls, shared.storage_bytes) == (300, 0.5, None)
+
+
+def suspects(costs: dict) -> list[tuple[int, ...]]:
+    return [node.address for node in plan.suspects(plan.nodes(costs, 1000.0), 3)]
+
+
+@pytest.mark.parametrize(("items", "blamed"), [(300, [(0,)]), (800, [(0, 0, 0)])])
+def test_a_call_that_spends_its_time_outside_its_transforms_is_to_blame_itself(items: int, blamed: list) -> None:
+    """A lazy property among the arguments of a chain of transforms is not the first transform's fault."""
+    loop = replace(cost(items), is_loop=True)
+    costs = {(0,): cost(1000), (0, 0): loop, (0, 0, 0): replace(cost(items - 10), is_item=True, name="T")}
+    assert suspects(costs) == blamed

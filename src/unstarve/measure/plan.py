@@ -24,7 +24,7 @@ SUSPECT_SHARE = 0.04
 """A stage is a suspect from this fraction of a sample's time on."""
 
 DOMINANT_SHARE = 0.6
-"""A statement with this fraction of what contains it is to blame for it."""
+"""A statement with this fraction of what contains it is to blame for it; so is the whole whose parts leave so much."""
 
 _READ = re.compile(
     r"(^|[._])(open(?!ing)|read(?!out|y)|read_bytes|read_text|read_file|fetch|download|get_object|fromfile|memmap|load_bytes|loadtxt"
@@ -424,6 +424,8 @@ def _down(node: Node, found: Sequence[Node]) -> list[Node]:
     has_items = any(other.is_item for other in below)
     if not inner or (node.is_item and not has_items):
         return [node]
+    if has_items and node.share - sum(other.share for other in inner) >= DOMINANT_SHARE * node.share:
+        return [node]  # what its own statement computes, such as an argument, and not what it calls
     if has_items or node.is_source or max(other.share for other in inner) >= DOMINANT_SHARE * node.share:
         return [suspect for other in inner for suspect in _down(other, found)] or [node]
     return [node]
