@@ -393,6 +393,38 @@ class Data:
     assert all(y < 0 for y in served(stream, fill, address_of(first, "x = number"), 12, resume=True))
 
 
+def test_a_shuffle_buffer_of_the_object_is_left_to_work() -> None:
+    """One that hangs on the data set is neither drained nor fed alone, whether its methods or the loop itself work on it; a
+    memory of what was made hinders nothing."""
+    source = """
+class Data:
+    def __init__(self):
+        self.buffer, self.made = [], {}
+    def take(self):
+        return self.buffer.pop(0)
+    def decode(self, x):
+        self.made[x] = -x
+        return -x
+    def __iter__(self):
+        for number in range(10000):
+            x = number + 1
+            self.buffer.append(x)
+            if len(self.buffer) < 4:
+                continue
+            picked = self.take()
+            y = self.decode(picked)
+            yield y
+"""
+    data = data_of(source)
+    stream, first = streamed(data), StreamObserver()
+    watched(stream, first, 8)
+    fill = filled(stream, list(first.costs))
+    assert "buffer" in fill.refused[address_of(first, "self.take")]
+    length = len(data.buffer)
+    served(stream, fill, address_of(first, "y = self.decode"), 12, resume=True)
+    assert len(data.buffer) == length
+
+
 def test_a_file_is_not_read_out_of_step(tmp_path: Any) -> None:
     """A read that moves on a file of the whole loop is refused, since the next read would find other bytes."""
     (tmp_path / "records").write_bytes(bytes(range(250)) * 20)

@@ -58,6 +58,8 @@ MOST_IN_A_ROW = 2000
 _BUFFERS = (list, dict, set, bytearray, collections.deque)
 """A statement that makes one of these longer or shorter leaves something for later turns, so that it must run."""
 
+_QUEUES = (list, bytearray, collections.deque)
+"""The same among the attributes of an object, where a dictionary that grows is a memory of what was made."""
 
 Place = tuple[types.CodeType, int]
 """A statement, by its function's code and its number."""
@@ -323,7 +325,7 @@ class Turns:
             return False
         watch = self.stream.watch
         if watch is not None and watch.is_filling:
-            watch.mark((*self._base, number), frame, self._parts.statements[number])
+            watch.mark((*self._base, number), frame, self._parts.statements[number], self._owner(frame))
         frame.clear()  # up to Python 3.12 the frame keeps this dictionary, and all that is in it
         if watch is not None:
             watch.start((*self._base, number))
@@ -336,7 +338,8 @@ class Turns:
             statement = self._parts.statements[number]
             watch.end((*self._base, number), statement, self._parts.filename)
             if watch.is_filling:
-                watch.note_effects((*self._base, number), self._effects(number), frame, statement)
+                owner = self._owner(frame)
+                watch.note_effects((*self._base, number), self._effects(number), frame, statement, owner)
                 self._keep(number, frame)
         frame.clear()
 
@@ -363,6 +366,11 @@ class Turns:
         return [item.target if type(item) is values.Shared else item for item in found]
 
     # --------------------------------------------------------------------------------------------
+
+    def _owner(self, frame: dict[str, Any]) -> Any:
+        """What the generator is a method of, or its first argument."""
+        code = self._parts.function.__code__
+        return frame.get(code.co_varnames[0]) if code.co_argcount else None
 
     def _effects(self, number: int) -> Effects:
         return self.stream.effects.setdefault((self._parts.function.__code__, number), Effects())
@@ -634,22 +642,24 @@ class StreamObserver:
         pool = self.pools[address]
         return len(pool) < self._limit and pool.bytes <= self._limit_bytes
 
-    def mark(self, address: Address, frame: dict[str, Any], statement: Statement) -> None:
+    def mark(self, address: Address, frame: dict[str, Any], statement: Statement, owner: Any) -> None:
         """Remember what a statement gets, so that its changes show when it has ended."""
-        self.guarded(address, lambda: self._set_marks(frame, statement))
+        self.guarded(address, lambda: self._set_marks(frame, statement, owner))
 
-    def _set_marks(self, frame: dict[str, Any], statement: Statement) -> None:
-        self._marks, self._lengths = _prints(frame, statement), _lengths(frame, statement)
+    def _set_marks(self, frame: dict[str, Any], statement: Statement, owner: Any) -> None:
+        self._marks, self._lengths = _prints(frame, statement), _lengths(frame, statement, owner)
 
-    def note_effects(self, address: Address, effects: Effects, frame: dict[str, Any], statement: Statement) -> None:
-        """Add to `effects` what the statement did to its locals."""
-        self.guarded(address, lambda: self._add_effects(effects, frame, statement))
+    def note_effects(
+        self, address: Address, effects: Effects, frame: dict[str, Any], statement: Statement, owner: Any
+    ) -> None:
+        """Add to `effects` what the statement did to its locals, and to the buffers that the owner keeps."""
+        self.guarded(address, lambda: self._add_effects(effects, frame, statement, owner))
 
-    def _add_effects(self, effects: Effects, frame: dict[str, Any], statement: Statement) -> None:
+    def _add_effects(self, effects: Effects, frame: dict[str, Any], statement: Statement, owner: Any) -> None:
         now = _prints(frame, statement)
         own = set(statement.unit.outputs)
         effects.changed |= {name for name, mark in now.items() if name not in own and self._marks.get(name) != mark}
-        effects.is_lasting |= self._lengths != _lengths(frame, statement)
+        effects.is_lasting |= self._lengths != _lengths(frame, statement, owner)
 
     def guarded(self, address: Address, action: Callable[[], None]) -> None:
         """Carry out `action`, which looks at objects of the user's; whatever goes wrong costs this cut point only."""
@@ -669,8 +679,10 @@ class StreamObserver:
         return time.perf_counter_ns(), cpu, *reads, faults, delay
 
 
-def _lengths(frame: dict[str, Any], statement: Statement) -> dict[str, int]:
-    return {name: len(frame[name]) for name in statement.foreign if isinstance(frame.get(name), _BUFFERS)}
+def _lengths(frame: dict[str, Any], statement: Statement, owner: Any) -> dict[str, int]:
+    seen = {name: frame[name] for name in statement.foreign if isinstance(frame.get(name), _BUFFERS)}
+    kept = {f".{name}": item for name, item in getattr(owner, "__dict__", {}).items() if isinstance(item, _QUEUES)}
+    return {name: len(item) for name, item in (seen | kept).items()}
 
 
 def _prints(frame: dict[str, Any], statement: Statement) -> dict[str, Any]:
