@@ -247,6 +247,7 @@ BLOCKS = [
     ["if {e} > 4:", "{s}", "else:", "{s}"],
     ["if n % 2:", "{s}", "{s}"],
     ["if n > 20:", "return t, {e}"],
+    ["if (m := {e}) > 4:", "{s}"],
     ["if not isinstance(t, torch.Tensor) or {e} > 30:", "{s}", "elif {e}:", "{s}"],
     ["with torch.no_grad():", "{s}", "{s}"],
     ["with self.step({e}) as q:", "{s}", "{s}"],

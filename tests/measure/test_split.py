@@ -215,6 +215,15 @@ def test_what_is_unpacked_is_a_unit_of_its_own(returned: str, callees: list[str]
     assert [unit.callee for unit in units] == [*callees, None]
 
 
+@pytest.mark.parametrize("test", ["(y := abs(x)) is None", "not (y := abs(x))", "(y := abs(x)) > 5 or x"])
+def test_a_name_bound_in_a_condition_belongs_to_a_unit(test: str) -> None:
+    """The call in a condition takes time like any other, and what it binds is carried across a cut behind it."""
+    function = defined(f"def f(x):\n    if {test}:\n        x = 0\n    z = abs(x)\n    return y, z\n")
+    assert "y" in split.split(function).units[0].outputs
+    assert watch(function, -3) == function(-3)
+    assert resume(function, (0,), None, _unstarve_0=False, x=-3, y=7) == (7, 3)
+
+
 def test_temporaries_die_with_their_use() -> None:
     """A large intermediate value is not kept alive until the function returns."""
     assert texts(defined("def f(x):\n    y = abs(int(x))\n    return y\n")) == [

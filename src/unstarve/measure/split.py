@@ -407,7 +407,7 @@ class _Normaliser:
             return self._statement(_as_branches(node))
         before: list[ast.stmt] = []
         if isinstance(node, ast.If):
-            in_place = isinstance(node.test, (ast.Compare, ast.UnaryOp))
+            in_place = isinstance(node.test, (ast.Compare, ast.UnaryOp)) and not _binds(node.test)
             node.test = self._hoisted(node.test, before, keep_top=in_place)
             node.body, node.orelse = self._block(node.body), self._block(node.orelse)
         elif isinstance(node, ast.With):
