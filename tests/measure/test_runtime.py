@@ -1039,6 +1039,36 @@ def test_what_fails_before_the_stage_is_no_failure_of_the_knock_out() -> None:
     assert server.run((data, 3)) == [5, 5]
 
 
+class Decorated:
+    """Nothing of it needs gradients."""
+
+    @torch.no_grad()
+    def sample(self, index: int) -> Any:
+        x = self.load(index)
+        y = x * 2
+        return y, torch.is_grad_enabled()
+
+    @torch.inference_mode()
+    def load(self, index: int) -> torch.Tensor:
+        x = torch.full((2,), float(index))
+        x = x + 1
+        return x
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_code_under_a_decorator_of_torchs_is_served(resume: bool) -> None:
+    """`@torch.no_grad()` on a method hinders neither a cut in it nor a knock-out, and holds for the rest."""
+    data, found = Decorated(), Observer(opened=[(0,), (0, 0), (0, 0, 0)])
+    found.run(Decorated.sample, (data, 3))
+    address = next(address for address, cost in found.costs.items() if cost.text == "x = x + 1")
+    filler = Observer([(0,), (0, 0), (0, 0, 0)], [address], 1)
+    filler.run(Decorated.sample, (data, 3))
+    assert filler.refused == {}
+    result, has_gradients = Server(filler.pools[address], filler.chains[address], resume=resume).run((data, 5))
+    assert result.tolist() == [8, 8]
+    assert not has_gradients
+
+
 @pytest.mark.parametrize(
     ("filename", "expected"),
     [

@@ -49,9 +49,10 @@ _READERS = frozenset(("open", "File", "ZipFile", "TarFile", "TiffFile", "fdopen"
 
 _REPEATABLE = frozenset(
     ("no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast", "errstate", "catch_warnings",
-     "suppress", "record_function", "nullcontext", "stage")
+     "suppress", "record_function", "nullcontext", "stage", "ctx_factory")
 )  # fmt: skip
-"""Context managers that can be made and entered afresh for the rest of a block, without changing what it does."""
+"""Context managers that can be made and entered afresh for the rest of a block, without changing what it does; the last
+is what `@torch.no_grad()` and its like call theirs."""
 
 _CHEAP = frozenset(("isinstance", "issubclass", "len", "type", "hasattr", "callable", "id", "range", "bool"))
 """Builtins that are no stages; `super()` is the other one."""
