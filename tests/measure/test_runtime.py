@@ -621,6 +621,37 @@ def test_a_picture_is_decoded_as_small_as_the_script_asks(tmp_path) -> None:
     assert np.array_equal(np.asarray(watched), plain)
 
 
+DRAFTED = """
+from PIL import Image
+class Data:
+    def __init__(self, path):
+        self.path = path
+    def __getitem__(self, index):
+        picture = Image.open(self.path)
+        number = abs(index)
+        picture.draft("RGB", (80, 80))
+        small = picture.convert("RGB")
+        return small, number
+"""
+
+
+def test_keeping_values_leaves_a_picture_undecoded(tmp_path) -> None:
+    """While pools are filled, too, `draft` has its say: what lies before it is not kept, and what follows is."""
+    path = tmp_path / "x.jpg"
+    Image.effect_noise((640, 640), 80).convert("RGB").save(path)
+    module = module_of(DRAFTED)
+    data, filler = module.Data(path), Observer((), [(number,) for number in range(4)], 2)
+    plain = data[1][0]
+    assert plain.size == (80, 80)
+    for _ in range(3):
+        assert filler.run(module.Data.__getitem__, (data, 1))[0].size == plain.size
+    assert "decoded later" in filler.refused[0,]
+    assert "decoded later" in filler.refused[1,]
+    for address, resume in (((3,), True), ((3,), False), ((2,), False)):
+        server = Server(filler.pools[address], filler.chains[address], resume=resume)
+        assert server.run((data, 1))[0].tobytes() == plain.tobytes()
+
+
 def test_exceptions_pass_with_the_users_lines() -> None:
     """An exception's traceback has the user's file and lines, whether watched or not, and the observer goes on."""
     module = module_of(PRELUDE + "        n = h(1) + self.fails(\n            index)\n        return n\n")

@@ -671,6 +671,7 @@ class Observer:
             if self._unsettled[address] > 1:
                 raise Unsplittable(f"data pass through {carrier}, which a cache at this point does not see")
             return
+        _refuse_undecoded(frames)
         self._chain(address, frames, item, known)
         snapshot = values.snapshot([marked(frame, known) for _, frame in frames], shared)
         self.pools[address].add(snapshot, shared)
@@ -944,8 +945,21 @@ PRINTED_BYTES = 128
 """So much of what is written may be a line that is printed; the smallest array in a file is more."""
 
 
+def _refuse_undecoded(frames: list[tuple[Level, dict[str, Any]]]) -> None:
+    """Refuse to copy a picture that its function goes on to tell how to be decoded: copying it decodes it."""
+    for level, frame in frames:
+        is_unloaded = any(values.is_unloaded(value) for value in frame.values())
+        if is_unloaded and not _LAZY_CALLS.isdisjoint(split.attributes_after(level.parts, level.address)):
+            raise values.Uncopyable("a picture there is decoded later, and copying it would change what it does")
+
+
 def _print(value: Any, known: set[int]) -> Any:
-    return id(value) if id(value) in known else (id(value), values.fingerprint(value))
+    """What changes with the value; the pixels of a picture that is not decoded yet are not looked at."""
+    if id(value) in known:
+        return id(value)
+    if values.is_unloaded(value):
+        return id(value), value.mode, value.size
+    return id(value), values.fingerprint(value)
 
 
 def _changed(frames: list[tuple[Level, dict[str, Any]]], marks: _Marks, known: set[int]) -> list[set[str]]:
