@@ -90,6 +90,43 @@ def test_a_transform_that_draws_does_not_repeat_whatever_it_gives(step: Any) -> 
     ]
 
 
+RNG, SYSTEM = np.random.default_rng(3), random.SystemRandom()
+
+
+def jittered(image: torch.Tensor) -> torch.Tensor:
+    return image + 1 if RNG.random() < 1e-6 else image
+
+
+class ByModule:
+    """Draws from a generator of its module, by way of a function."""
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        return jittered(image)
+
+
+class ByClass:
+    """Draws from a generator of its class."""
+
+    random = random.Random(3)
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        return image + 1 if self.random.random() < 1e-6 else image
+
+
+@pytest.mark.parametrize("step", [ByModule(), ByClass(), jittered], ids=["module", "class", "function"])
+def test_generators_that_no_object_keeps_are_seen_and_put_back(step: Any) -> None:
+    """Those that a module or a class keeps under a name are drawn from like any other."""
+    before = RNG.bit_generator.state, ByClass.random.getstate()
+    data = Frames(MiddleCrop(), step)
+    wanted = [address for address, name in ends_of(data).items() if name != "MiddleCrop"]
+    assert wanted
+    RNG.bit_generator.state = before[0]
+    ByClass.random.setstate(before[1])
+    found = repeated(Making(Frames.__getitem__, data, [], wanted, Known()), range(8)).found
+    assert [found[address].is_repeatable for address in wanted] == [False]
+    assert (RNG.bit_generator.state, ByClass.random.getstate()) == before
+
+
 def test_a_transform_that_gives_something_else_each_time_does_not_repeat() -> None:
     """Though no generator that is known was drawn from."""
     assert dict(repeatable(Frames(MiddleCrop(), Unrepeatable())))["Unrepeatable"] is False

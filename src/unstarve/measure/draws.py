@@ -5,11 +5,14 @@ from __future__ import annotations
 import pickle
 import random
 import sys
-from collections.abc import Iterable, Iterator
+import types
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+from unstarve.measure.runtime import is_library
 
 
 def shared() -> list[Any]:
@@ -20,15 +23,55 @@ def shared() -> list[Any]:
 
 
 def own(value: Any) -> list[Any]:
-    """The generators that an object keeps for itself."""
-    return [item for item in getattr(value, "__dict__", {}).values() if is_generator(item)]
+    """The generators that an object keeps for itself, or that its class or the modules of its methods keep."""
+    kept = [item for item in getattr(value, "__dict__", {}).values() if is_generator(item)]
+    return list({id(item): item for item in (*kept, *named([value]))}.values())
+
+
+def named(values: Sequence[Any]) -> list[Any]:
+    """The generators, other than those of the process, that have a name in the classes of these objects, in the modules
+    that their methods are from, or in modules of the user's that are used there."""
+    kinds = {kind: None for value in values for kind in type(value).__mro__}
+    functions = [value for value in values if type(value) is types.FunctionType]
+    spaces = [dict(vars(kind)) for kind in kinds] + [function.__globals__ for function in functions]
+    seen = {id(space) for space in spaces}
+    found: dict[int, Any] = {}
+    for space in spaces:  # grows meanwhile
+        for item in list(space.values()):
+            if is_generator(item) and _can_be_put_back(item):
+                found[id(item)] = item
+            inner = _space_of(item)
+            if inner is not None and id(inner) not in seen and len(seen) < MOST_SPACES:
+                seen.add(id(inner))
+                spaces.append(inner)
+    own_of_process = {id(item) for item in shared()}
+    return [item for number, item in found.items() if number not in own_of_process]
+
+
+MOST_SPACES = 500
+"""Classes and modules that are looked through."""
+
+
+def _can_be_put_back(source: Any) -> bool:
+    """Whether it has a state that can be read here: the system's has none, and a device's is not for workers to touch."""
+    is_elsewhere = isinstance(source, torch.Generator) and source.device.type != "cpu"
+    return not (is_elsewhere or isinstance(source, random.SystemRandom))
+
+
+def _space_of(item: Any) -> dict[str, Any] | None:
+    """The names that a function sees, or those of a module of the user's."""
+    item = item.__func__ if type(item) in (staticmethod, classmethod) else item
+    if type(item) is types.FunctionType and not is_library(item.__code__.co_filename):
+        return item.__globals__
+    is_own = type(item) is types.ModuleType and not is_library(item.__dict__.get("__file__") or "<frozen")
+    return vars(item) if is_own else None
 
 
 def is_generator(value: Any) -> bool:
     """Whether numbers can be drawn from the object."""
     numpy = sys.modules.get("numpy.random")
     kinds = (random.Random, torch.Generator, *((numpy.RandomState, numpy.Generator) if numpy is not None else ()))
-    return isinstance(value, kinds)
+    return issubclass(type(value), kinds)  # a proxy that is asked for its class may raise anything
 
 
 @contextmanager

@@ -78,7 +78,9 @@ def repeated(making: Making, indices: Sequence[Any]) -> Repeats:
     Raises:
         Exception: whatever the user's code raises, or what watching it does.
     """
-    own = [part for _, _, part in hanging(making.dataset) if draws.is_generator(part)]
+    parts = [part for _, _, part in hanging(making.dataset)]
+    own = [part for part in parts if draws.is_generator(part)]
+    own += draws.named([making.function, making.dataset, *parts])
     deadline = time.perf_counter_ns() + PATIENCE_NS
     seen: list[dict[Address, Repeat]] = []
     with draws.put_back([*draws.shared(), *own]):
