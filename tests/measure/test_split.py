@@ -193,6 +193,16 @@ def test_source_from_the_line_cache_is_enough() -> None:
     ]
 
 
+def test_a_form_feed_ends_no_line() -> None:
+    """Statements have the text of their own line behind one."""
+    filename = f"/split/{next(_count)}.py"
+    source = "k = 1\n\x0c\ndef f(x):\n    y = abs(x)\n    return y\n"
+    linecache.cache[filename] = (len(source), None, [line + "\n" for line in source.split("\n")], filename)
+    names: dict[str, Any] = {}
+    exec(compile(source, filename, "exec"), names)
+    assert [unit.text for unit in split.split(names["f"]).units] == ["y = abs(x)", "return y"]
+
+
 def test_nested_calls_become_units_in_pythons_order() -> None:
     """A nested expression is computed from the inside out and the left to the right; pins are no units."""
     source = "def f(self, i):\n    return self.tf(self.load(i), key=i[0], other=g(i)) + h(self.rest), i\n"

@@ -377,7 +377,7 @@ class _Normaliser:
     """
 
     def __init__(self, source: str, code: types.CodeType, *, hoists_iterables: bool = False) -> None:
-        self._lines = source.splitlines()
+        self._lines = source.split("\n")  # `splitlines` ends lines at form feeds too, and Python does not
         self._hoists_iterables = hoists_iterables
         self._cells = {*code.co_cellvars, *code.co_freevars}  # nested functions may rebind them
         self._local = set(code.co_varnames) - self._cells
