@@ -716,6 +716,37 @@ def test_what_looks_at_its_caller_finds_the_user() -> None:
     assert [cost.callee for _, cost in sorted(observer.costs.items())][:2] == ["self.query", "globals"]
 
 
+class Store:
+    """Has methods with names of pandas' and torch's, which do no more than others."""
+
+    def query(self, number: int) -> int:
+        found = abs(number)
+        return found
+
+    def sample(self, index: int) -> Any:
+        row = self.query(index)
+        return row, self.query(self.query(-index)), torch.stack([torch.zeros(1)]).shape
+
+    def lookup(self, index: int) -> Any:
+        name = "index"
+        return Table().query(str(name))
+
+
+def test_a_method_of_the_users_is_looked_into_whatever_its_name() -> None:
+    """And served; what looks at its caller is told by what it does, and what it finds is the user's frame."""
+    opened = [(number,) for number in range(3)]
+    observer, data = Observer(opened), Store()
+    expected = data.sample(3)
+    assert observer.run(Store.sample, (data, 3)) == expected
+    inside = {address for address, cost in observer.costs.items() if cost.text == "found = abs(number)"}
+    assert inside == {(0, 0), (1, 0), (2, 0)}
+    filler = Observer(opened, [(0, 0)], 1)
+    filler.run(Store.sample, (data, 3))
+    for resume in (True, False):
+        assert Server(filler.pools[0, 0], filler.chains[0, 0], resume=resume).run((data, 3)) == expected
+    assert observer.run(Store.lookup, (data, 5)) == 5
+
+
 def test_costs_are_those_of_the_parts() -> None:
     """Each unit that ran has one figure for each sample, and the parts of a unit take no longer than it."""
     module = module_of(PRELUDE + "        t = self.tf(t)\n        return t\n")

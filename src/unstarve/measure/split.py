@@ -60,8 +60,11 @@ _CHEAP = frozenset(("isinstance", "issubclass", "len", "type", "hasattr", "calla
 _FRAME_READERS = frozenset(("locals", "eval", "exec", "_getframe", "currentframe"))
 """Functions through which code sees or changes its own frame."""
 
-_CALLER_READERS = _FRAME_READERS | {"super", "globals", "vars", "dir", "query", "evaluate", "getframe", "stack", "warn"}
-"""Functions that look at the frame which calls them, by name: pandas' and numexpr's find the user's variables there."""
+_CALLER_READERS = _FRAME_READERS | {"super", "globals", "vars", "dir"}
+"""Functions that look at the frame which calls them, by name."""
+
+_NAMESAKES = frozenset(("query", "evaluate", "getframe", "stack", "warn"))
+"""The same of libraries: pandas' and numexpr's find the user's variables there. Methods of the user's may be called so."""
 
 _FUTURES = functools.reduce(
     int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -1748,8 +1751,12 @@ def _redirect(node: Any, method: str) -> Any:
         if method != "call":
             raise Unsplittable("the statement is not a single call")
         return node
-    if isinstance(call, ast.Call) and _last_name(call.func) in _CALLER_READERS:
-        return node
+    if isinstance(call, ast.Call) and method == "call":
+        name = _last_name(getattr(call.func, "_pinned", call.func))
+        if name in _NAMESAKES:
+            call.func = _runtime_call(call.func, "told_apart", [call.func])
+        if name in _CALLER_READERS | _NAMESAKES:
+            return node
     if method == "resume":
         new = _runtime_call(call, "resume", [])
     elif isinstance(call, ast.Subscript):

@@ -13,6 +13,7 @@ generator, the statement in it. What a statement calls is watched like any other
 from __future__ import annotations
 
 import collections
+import functools
 import inspect
 import operator
 import sys
@@ -36,6 +37,7 @@ from unstarve.measure.runtime import (
     defined_at,
     is_data,
     is_library,
+    looks_at_no_caller,
     marked,
     page_faults,
     resolve,
@@ -347,6 +349,10 @@ class Turns:
         """A statement's call: looked into where the watch was sent there, or where it leads to transforms."""
         watch = self.stream.watch
         return callee(*arguments, **keywords) if watch is None else watch.call(callee, arguments, keywords)
+
+    def told_apart(self, callee: Any) -> Any:
+        """As of an `Observer`."""
+        return functools.partial(self.call, callee) if looks_at_no_caller(callee) else callee
 
     def load(self, number: int, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
         """Values of these locals: the snapshot's, or the present ones."""
