@@ -142,6 +142,9 @@ class InfiniteLoader(DataLoader):
         for _ in range(len(self)):
             yield next(self.iterator)
 
+    def reset(self) -> None:
+        self.iterator = self._get_iterator()
+
 
 class Repeated:
     def __init__(self, sampler: Any) -> None:
@@ -160,6 +163,33 @@ def test_a_loader_that_keeps_one_iterator_for_ever_works(make: Make) -> None:
         for _ in range(3):
             assert numbers(loader) == list(range(12))
     assert engine.most_batches == 18
+
+
+@pytest.mark.parametrize("is_passive", [True, False])
+@pytest.mark.parametrize("epochs_before", [0, 1])
+def test_a_loader_that_replaces_the_iterator_it_keeps_works(is_passive: bool, epochs_before: int) -> None:
+    """Each epoch has its own batches and ends, before the workers were made anew past us and after."""
+    engine = Engine(Options(), passive=is_passive, stop=False, program=lambda bench, options: plain(bench))
+    with installed(engine):
+        loader = InfiniteLoader(Numbers(12), batch_size=2, num_workers=1)
+        for _ in range(epochs_before):
+            assert numbers(loader) == list(range(12))
+        dropped = enumerate(loader)
+        loader.reset()
+        for _ in range(2):
+            dropped = enumerate(loader)
+            assert numbers(batch for _, batch in dropped) == list(range(12))
+
+
+def test_a_diagnosis_ends_where_the_loader_replaces_its_workers() -> None:
+    """Its new workers obey no order, so nothing that came from them would be what a rung says."""
+    engine = Engine(Options(), program=lambda bench, options: plain(bench))
+    with installed(engine), pytest.raises(errors.Finished):
+        loader = InfiniteLoader(Numbers(12), batch_size=2, num_workers=1)
+        numbers(loader)
+        loader.reset()
+        numbers(loader)
+    assert "by itself" in " ".join(note.sentence for note in engine.recording().notes)
 
 
 @pytest.mark.parametrize("make", engines())

@@ -361,6 +361,7 @@ class Engine:
     def _start_fleet(self, session: Session, make_iterator: Callable[[Any], Any]) -> None:
         session.make_iterator = make_iterator
         if not has_workers_of_ours(session.loader, make_iterator):
+            self._part_with_fleet(session)
             session.iterator = make_iterator(session.loader)
             return
         fleet = session.fleet
@@ -383,6 +384,16 @@ class Engine:
         # One fleet serves all later epochs once two natural starts have been clocked.
         if session.fleet.is_endless and len(session.starts) >= 1:
             session.is_natural = False
+
+    def _part_with_fleet(self, session: Session) -> None:
+        """End the workers of an iterator that the loader kept, and let go of for one that it made past us."""
+        if session.fleet is None:
+            return
+        if session is self.target and not self.is_finished:  # its batches obey no order
+            sentence = "The loader started new workers by itself in the middle of the diagnosis, which ended there."
+            self.note(Note(id="experiment-failed", sentence=sentence))
+            self._finish()
+        self._end_fleets(session)
 
     def _hold_orders(self, session: Session) -> None:
         """Let the first batch after a start that is clocked be made as without us."""
