@@ -252,8 +252,8 @@ def test_one_batch_now_and_then_from_another_loader_ends_nothing() -> None:
         assert engine.target.loader is train
 
 
-def test_steps_that_draw_from_two_loaders_are_whole() -> None:
-    """The second loader of a `zip` belongs to the step: it does not disturb the measurement of the first."""
+def watched_steps() -> tuple[list[bool], Engine]:
+    """An engine that leaves the loop alone, and whether each of its steps was whole."""
     whole: list[bool] = []
 
     def program(bench: Bench) -> Program:
@@ -261,8 +261,14 @@ def test_steps_that_draw_from_two_loaders_are_whole() -> None:
             step = yield Give("loader")
             whole.append(step is not None and step.is_whole)
 
+    return whole, Engine(Options(), program=lambda bench, options: program(bench))
+
+
+def test_steps_that_draw_from_two_loaders_are_whole() -> None:
+    """The second loader of a `zip` belongs to the step: it does not disturb the measurement of the first."""
+    whole, engine = watched_steps()
     loaders = [DataLoader(Numbers(200, first=first), batch_size=2) for first in (0, 1000)]
-    with installed(Engine(Options(), program=lambda bench, options: program(bench))):
+    with installed(engine):
         for left, right in zip(*loaders, strict=True):
             time.sleep(0.0005)
             assert (right - left).tolist() == [1000, 1000]
@@ -271,24 +277,32 @@ def test_steps_that_draw_from_two_loaders_are_whole() -> None:
 
 
 @pytest.mark.parametrize("is_left_early", [False, True])
-def test_a_validation_in_mid_epoch_is_no_part_of_a_step(is_left_early: bool) -> None:
-    """Whether it goes through its loader to the end or breaks off."""
-    whole: list[bool] = []
-
-    def program(bench: Bench) -> Program:
-        while True:
-            step = yield Give("loader")
-            whole.append(step is not None and step.is_whole)
-
-    train, held_out = DataLoader(Numbers(80), batch_size=2), DataLoader(Numbers(8), batch_size=2)
-    with installed(Engine(Options(), program=lambda bench, options: program(bench))):
+@pytest.mark.parametrize("kind", [DataLoader, InfiniteLoader])
+def test_a_validation_in_mid_epoch_is_no_part_of_a_step(kind: type[DataLoader], is_left_early: bool) -> None:
+    """Whether it goes through its loader to the end or breaks off, by an iterator of its own or one that is kept."""
+    whole, engine = watched_steps()
+    with installed(engine):
+        train, held_out = DataLoader(Numbers(80), batch_size=2), kind(Numbers(16), batch_size=2)
         for number, _batch in enumerate(train):
             time.sleep(0.0005)
             if number % 10 == 9:
-                for _held_out_batch in held_out:
-                    if is_left_early:
+                for taken, _held_out_batch in enumerate(held_out):
+                    if is_left_early and taken == (0 if kind is DataLoader else 4):
                         break
     assert whole.count(False) == 3  # the steps of the 10th, 20th and 30th batch
+
+
+def test_steps_that_each_take_several_batches_of_another_loader_are_whole() -> None:
+    """As where a critic is trained more often than what it judges."""
+    whole, engine = watched_steps()
+    with installed(engine):
+        others = iter(DataLoader(Numbers(2000, first=1000), batch_size=2))
+        for _batch in DataLoader(Numbers(80), batch_size=2):
+            for _ in range(7):
+                next(others)
+            time.sleep(0.0005)
+    assert all(whole[2:])
+    assert len(whole) > 30
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 7])

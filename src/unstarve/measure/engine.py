@@ -36,6 +36,7 @@ from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry, Token
 from unstarve.payload import Field
 from unstarve.recording import (
+    BRIEF,
     USED_NS,
     Block,
     BodyLine,
@@ -75,6 +76,9 @@ DRY_SHARE = 0.1
 
 MOSTLY = 10
 """A loop that uses at most one batch in so many drops them: freeing one may take as long as a step now and then."""
+
+MANIFOLD = 2
+"""A step takes batches of other loaders as usual if it takes no more than so many times the mean of the steps so far."""
 
 ANEW_STARTS = 12
 """Iterators with one batch each after which a loop is known to make a new one for every step."""
@@ -719,10 +723,18 @@ class Engine:
             other is session
             or (other.pending is None and other.ended_ns <= pending.delivered_ns)
             or (other.pending is not None and other.pending.delivered_ns < pending.delivered_ns)
-            or (other.created_ns < pending.delivered_ns and other.is_iterated)
+            or (other.created_ns < pending.delivered_ns and other.is_iterated and self._takes_as_usual(session))
             or other.is_begun_in_steps_of(session)
             for other in self._sessions.values()
         )
+
+    def _takes_as_usual(self, session: Session) -> bool:
+        """Whether the loop has taken about as many batches of other loaders in this step as in others; a validation may go
+        through an iterator that is kept for all."""
+        total = self._others_total(session)
+        taken = total - session.others_last
+        is_frequent = taken * session.delivered <= MANIFOLD * (total - session.others_before)
+        return is_frequent or taken <= BRIEF * (len(self.loaders) - 1)
 
     def _after_the_end(self, session: Session) -> Any:
         if not self._stop:
