@@ -127,6 +127,58 @@ def test_an_iterator_that_is_dropped_for_another_is_followed() -> None:
     assert engine.most_batches >= 15
 
 
+class Fetcher:
+    """As in a well-known trainer: it counts batches, and makes an epoch's iterator before it drops the last one's."""
+
+    def __init__(self, loader: DataLoader, limit: int) -> None:
+        self.loader = loader
+        self.limit = limit
+        self.iterator: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator = iter(self.loader)
+        self.iterator = iterator
+        del iterator
+        for _ in range(min(self.limit, len(self.loader))):
+            yield next(self.iterator)
+
+
+@pytest.mark.parametrize("make", engines())
+@pytest.mark.parametrize("limit", [100, 4])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_every_epoch_of_a_loop_that_never_asks_past_the_last_batch_is_clocked(
+    make: Make, limit: int, workers: int
+) -> None:
+    """The iterator of the epoch before is still there when the next one's is made; so it is with a validation."""
+    engine = make()
+    fetchers = [
+        Fetcher(DataLoader(Numbers(12, first=first), batch_size=2, num_workers=workers), limit) for first in (0, 100)
+    ]
+    with installed(engine):
+        for _ in range(3):
+            for fetcher, first in zip(fetchers, (0, 100), strict=True):
+                with torch.set_grad_enabled(first == 0):
+                    assert {number // 100 * 100 for number in numbers(fetcher)} == {first}
+    starts = engine.recording().starts
+    for number in range(2):
+        assert [start.batches for start in starts if start.loader == number] == [min(limit, 6)] * 3
+    assert len(psutil.Process().children()) <= 2 * workers
+
+
+@pytest.mark.parametrize("limit", [100, 4])
+def test_a_loop_that_only_watches_draws_as_without_us_whatever_it_drops(limit: int) -> None:
+    """Shuffled epochs come in the same order though each one's iterator is made before the last one is gone."""
+
+    def drawn() -> list[int]:
+        torch.manual_seed(3)
+        fetcher = Fetcher(DataLoader(Numbers(40), batch_size=2, shuffle=True, num_workers=1), limit)
+        return [number for _ in range(3) for number in numbers(fetcher)]
+
+    plain = drawn()
+    with installed(Engine(passive=True)):
+        assert drawn() == plain
+
+
 class InfiniteLoader(DataLoader):
     """As in a well-known detector: one iterator for all epochs, made with the loader."""
 

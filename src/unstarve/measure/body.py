@@ -174,7 +174,7 @@ class BodySampler:
 
 def iterator_of(frame: FrameType | None) -> CodeType | None:
     """The user's generator that asks for a batch, if it is one that does: it hands the batch on to the loop."""
-    while frame is not None and is_library(frame.f_code.co_filename):
+    while frame is not None and (is_library(frame.f_code.co_filename) or is_package_file(frame.f_code.co_filename)):
         frame = frame.f_back
     return frame.f_code if frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR else None
 

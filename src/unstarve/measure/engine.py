@@ -7,6 +7,7 @@ All loaders of a script are clocked. The first that looks like the training load
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 import statistics
@@ -26,7 +27,7 @@ from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.body import iterator_of
 from unstarve.measure.describe import calling_place, describe_loader
 from unstarve.measure.experiment import Give, Options, Step
-from unstarve.measure.fleet import Fleet, epoch_length, has_workers_of_ours
+from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours
 from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.others import OtherProcesses
 from unstarve.measure.payload import UseWatch
@@ -138,11 +139,15 @@ class Watched:
 
 
 class Beside:
-    """The loader's own iterator, for a loop that asks for one while another over the same loader is under way."""
+    """The loader's own iterator, for a loop that asks for one while another over the same loader is under way.
 
-    def __init__(self, session: Session, iterator: Any) -> None:
+    Where that was dropped before this one is asked for its first batch, `take_over` says what gives the batches.
+    """
+
+    def __init__(self, session: Session, iterator: Any, take_over: Callable[[Any], Any]) -> None:
         self._session = session
         self._iterator = iterator
+        self._take_over = take_over
         self._has_begun = False
 
     def __iter__(self) -> Beside:
@@ -153,6 +158,7 @@ class Beside:
             self._has_begun = True
             if not self._session.is_iterated:  # the other was dropped for this one
                 self._session.is_taken_over = True
+                self._iterator = self._take_over(self._iterator)
         return next(self._iterator)
 
     def __len__(self) -> int:
@@ -279,8 +285,10 @@ class Engine:
         session = self._session(loader)
         if self._simulate_step_ms is not None and self._is_wanted(session):
             self._simulate(loader, make_iterator, self._simulate_step_ms)
-        if session.is_iterated and not session.is_taken_over:
-            return Beside(session, make_iterator(loader))
+        if session.is_under_way and not session.is_taken_over:
+            return Beside(
+                session, make_iterator(loader), functools.partial(self._take_over, session, loader, make_iterator)
+            )
         now = self.clock_ns()
         self._close_iterator(session, now)
         if self._is_always_anew(session):
@@ -300,6 +308,16 @@ class Engine:
         session.hand_out(iterator)
         return iterator
 
+    def _take_over(self, session: Session, loader: Any, make_iterator: Callable[[Any], Any], iterator: Any) -> Any:
+        """What gives the batches of an iterator beside another that the loop has dropped meanwhile: the iterator itself,
+        clocked from now on; workers that obey orders in its place where the loader is diagnosed, or may be."""
+        is_ours = os.getpid() == self._pid and threading.get_ident() == self.thread and not self._is_through()
+        may_be_target = not self._passive and self.target in (None, session)
+        if not (is_ours and may_be_target and has_workers_of_ours(loader, make_iterator)):
+            return self.iterate(loader, lambda loader: iterator)
+        end_workers(loader, iterator)
+        return self.iterate(loader, make_iterator)
+
     def _others_total(self, session: Session) -> int:
         if len(self._sessions) == 1:  # asked for every batch
             return 0
@@ -308,6 +326,8 @@ class Engine:
     def dropped(self, session: Session) -> None:
         """The loop has let go of its iterator: workers that nobody will ask again end, as they would without us."""
         fleet = session.fleet
+        if not session.is_iterated:
+            session.iterator = None
         is_ours = session is self.target and not self.is_finished
         if not session.is_iterated and fleet is not None and not is_ours and not fleet.is_persistent:
             fleet.close()
@@ -356,18 +376,18 @@ class Engine:
             is_same = session.facts.source == place and session.likeness == likeness(loader)
             # another loader that is still there is not replaced by this one, unless both are for the same data
             former = session.loader
-            if is_same and (former is None or (former.dataset is loader.dataset and not session.is_iterated)):
+            if is_same and (former is None or (former.dataset is loader.dataset and not session.is_under_way)):
                 session.attach(loader, epoch_length(loader))
                 self._sessions[id(loader)] = session
                 return session
         return None
 
     def _start_fleet(self, session: Session, make_iterator: Callable[[Any], Any]) -> None:
-        session.make_iterator = make_iterator
         if not has_workers_of_ours(session.loader, make_iterator):
             self._part_with_fleet(session)
             session.iterator = make_iterator(session.loader)
             return
+        session.make_iterator = make_iterator
         fleet = session.fleet
         session.has_started = True
         if fleet is not None and fleet.is_endless:

@@ -107,6 +107,15 @@ def has_workers_of_ours(loader: Any, make_iterator: Callable[[Any], Any] | None 
     return code is not None and "_get_iterator" in code.co_names
 
 
+def end_workers(loader: Any, iterator: Any) -> None:
+    """End the workers of an iterator of the loader's own that nobody has asked for a batch."""
+    if loader.__dict__.get("_iterator") is iterator:
+        loader.__dict__["_iterator"] = None
+    shut_down = getattr(_torch_iterator(iterator), "_shutdown_workers", None)
+    if shut_down is not None:
+        shut_down()
+
+
 class Fleet:
     """The workers of one loader.
 

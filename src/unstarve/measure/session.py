@@ -134,6 +134,11 @@ class Session:
         current = self.current
         return current is not None and not current.is_over
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether that iterator has batches left, as far as is known: a loop that counts does not ask after the last."""
+        return self.is_iterated and (self.length is None or self.delivered < self.length)
+
     def is_begun_in_steps_of(self, loop: Session) -> bool:
         """Whether the loop over another loader begins this one anew in its steps, for a batch or two each time."""
         begun = len(self.starts)
