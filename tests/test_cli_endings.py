@@ -18,7 +18,7 @@ FAILED = cli._Ending(failed=True, exit_code=7)
 def make_engine(*, is_following: bool = False) -> types.SimpleNamespace:
     return types.SimpleNamespace(
         recording=lambda: RECORDING, is_finished=True, is_following=is_following, loaders=(), most_batches=1,
-        was_in_thread=False, target=None,
+        was_in_thread=False, target=None, why_alone="",
     )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ def conclude(recording: Recording, output: cli.Output, capsys: pytest.CaptureFix
         recording=lambda: recording,
         is_finished=True,
         is_following=False,
+        why_alone="",
         loaders=(),
         most_batches=1,
         was_in_thread=False,

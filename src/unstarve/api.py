@@ -131,6 +131,8 @@ def _epochs(engine: Any, loader: Iterable[Any]) -> Iterator[Any]:
         count = 0
         engine.thread = threading.get_ident()  # wherever the caller's loop is
         for batch in engine.iterate(loader, original):
+            if engine.why_alone:
+                raise MeasurementError(f"No verdict: {engine.why_alone}")
             count += 1
             yield batch
         if not count:

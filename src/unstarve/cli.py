@@ -416,6 +416,8 @@ def _save_after_crash(recording: Any) -> None:
 def _why_none(engine: Any, ending: _Ending) -> str:
     if ending.message:
         return f"{ending.message}."
+    if engine.why_alone:
+        return str(engine.why_alone)
     if engine.target is None and engine.was_in_thread:
         return (
             "the script iterates its DataLoader in a background thread, so that its loop cannot be clocked. Take the "

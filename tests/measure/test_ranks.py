@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,12 @@ from typing import Any
 import pytest
 import torch.distributed
 from torch.distributed import HashStore
+from torch.utils.data import DataLoader
 
 from unstarve.errors import UsageError
-from unstarve.measure.experiment import Give, Program, Step
+from unstarve.measure.engine import Engine
+from unstarve.measure.experiment import Give, Options, Program, Step
+from unstarve.measure.hook import installed
 from unstarve.measure.ranks import END, Ranks, Turn, follow, lead, of_this_process
 from unstarve.measure.worker import Telemetry
 from unstarve.recording import RankWait, Settings
@@ -211,6 +216,35 @@ def test_a_process_that_trains_alone_has_no_ranks() -> None:
     assert of_this_process(0) is None
 
 
+def test_ranks_that_never_ask_for_a_batch_are_absent() -> None:
+    """Whoever has said that it takes batches is there, also where the leader looks later."""
+    store = HashStore()
+    leader = ranks_of(store, 0)
+    leader.arrive()
+    assert leader.absent(0.01) == (1,)
+    ranks_of(store, 1).arrive()
+    assert leader.absent(0.0) == ()
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_loop_whose_other_ranks_would_not_follow_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, follows: bool
+) -> None:
+    """As where a trainer starts them without us, or one rank hands out the batches of all: no verdict, and the reason."""
+    store = HashStore()
+    for number in range(1 + follows):
+        ranks_of(store, number).arrive()
+    monkeypatch.setattr("unstarve.measure.ranks.of_this_process", lambda leader: ranks_of(store, 0))
+    monkeypatch.setattr("unstarve.measure.ranks.ARRIVE_S", 0.05)
+    engine = Engine(Options(), program=lambda bench, options: (Give("loader") for _ in itertools.count()))
+    with installed(engine):
+        for _batch in DataLoader(list(range(12)), batch_size=2):
+            time.sleep(0.0005)
+    assert (engine.target is not None) == follows
+    assert ("rank 1 of 2" in engine.why_alone) == (not follows)
+    assert ranks_of(store, 1).begun() == ((0, 2) if follows else None)
+
+
 SCRIPT = """
 import os, sys, time
 import torch
@@ -231,7 +265,7 @@ def main():
     model = DistributedDataParallel(torch.nn.Linear(8, 3))
     dataset = Slow()
     loader = DataLoader(dataset, batch_size=8, sampler=DistributedSampler(dataset), num_workers=1)
-    for epoch in range(2000):
+    for epoch in range(EPOCHS):
         for inputs, labels in loader:
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
             time.sleep(0.008)
@@ -240,10 +274,12 @@ main()
 """
 
 
-def run_ranks(folder: Path, late_s: float, samples: int) -> tuple[list[subprocess.CompletedProcess], dict[str, Any]]:
-    """Two ranks of the script under the tool, which writes rank 0's report."""
+def run_ranks(
+    folder: Path, late_s: float, samples: int, epochs: int = 2000, *, is_alone: bool = False
+) -> list[subprocess.CompletedProcess]:
+    """Two ranks of the script under the tool, or only the first, which writes its report."""
     script, report = folder / "train.py", folder / "report.json"
-    script.write_text(SCRIPT.replace("LATE", str(late_s)).replace("EPOCH", str(samples)))
+    script.write_text(SCRIPT.replace("LATE", str(late_s)).replace("EPOCHS", str(epochs)).replace("EPOCH", str(samples)))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -251,26 +287,35 @@ def run_ranks(folder: Path, late_s: float, samples: int) -> tuple[list[subproces
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "unstarve", "run", *options, str(script)],
+            [sys.executable, *([] if is_alone and rank else ["-m", "unstarve", "run", *options]), str(script)],
             env={**os.environ, **shared, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(2)
     ]  # fmt: skip
-    done = [
+    return [
         subprocess.CompletedProcess(process.args, process.wait(), *process.communicate(timeout=150))
         for process in processes
     ]
-    return done, json.loads(report.read_text())
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("samples", [2000, 130], ids=["long epochs", "short epochs"])
 def test_ranks_that_wait_for_each_other_end_together(tmp_path: Path, samples: int) -> None:
     """Rank 0 gets the report, with the other's slower data named; rank 1 is fed when it is, says nothing, and fails not."""
-    done, report = run_ranks(tmp_path, late_s=0.004, samples=samples)
+    done = run_ranks(tmp_path, late_s=0.004, samples=samples)
+    report = json.loads((tmp_path / "report.json").read_text())
     assert [process.returncode for process in done] == [0, 0], done[0].stderr + done[1].stderr
     assert "unstarve" in done[0].stdout.lower()
     assert done[1].stdout == ""
     assert report["environment"]["world_size"] == 2
     assert report["ceiling"]["steps_per_s"]["value"] > 1.5 * report["baseline"]["steps_per_s"]["value"]
     assert any(caveat["id"] == "other-rank" for caveat in report["caveats"])
+
+
+@pytest.mark.live
+def test_a_rank_whose_other_ranks_run_without_us_has_no_verdict(tmp_path: Path) -> None:
+    """The script goes on to its end, untouched, on both; what to do is said."""
+    done = run_ranks(tmp_path, late_s=0.004, samples=200, epochs=2, is_alone=True)
+    assert [process.returncode for process in done] == [4, 0], done[0].stderr + done[1].stderr
+    assert "rank 1 of 2" in done[0].stderr
+    assert "torchrun --nproc-per-node" in done[0].stderr

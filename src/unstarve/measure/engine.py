@@ -225,6 +225,8 @@ class Engine:
         self._bench: LoopBench | None = None
         self._ranks: ranks.Ranks | None = None
         self._rank_waits: tuple[RankWait, ...] = ()
+        self.absent_ranks: tuple[int, ...] = ()
+        """Other ranks that would not follow this one."""
         self._ended_ns = 0
         self.is_finished = False
         self.was_in_thread = False
@@ -792,13 +794,28 @@ class Engine:
             enough = TARGET_AFTER_DROPS if session.dropped else TARGET_AFTER
             wanted = session.with_gradients >= enough or session.used >= TARGET_AFTER_WITHOUT_GRADIENTS
             wanted = wanted or (session.total >= TARGET_AFTER and session.only_drops())
-        if wanted:
+        if wanted and not self._is_alone():
             self.target = session
             if session.fleet is not None and not self.options.only_baseline:
                 session.fleet.repeat()
             COLLECTOR.start()
             self._begin(session)
-        return wanted
+        return self.target is not None
+
+    def _is_alone(self) -> bool:
+        """Whether other ranks, for which this one waits in every step, would not do as it does."""
+        if self._ranks is None or self.is_following:
+            return False
+        was_alone = bool(self.absent_ranks)
+        self.absent_ranks = self._ranks.absent(0 if was_alone else ranks.ARRIVE_S)
+        if self.absent_ranks and not was_alone:
+            self.progress(self.why_alone)
+        return bool(self.absent_ranks)
+
+    @property
+    def why_alone(self) -> str:
+        """Why this rank is not diagnosed though its loop would be; empty where it is."""
+        return ranks.why_alone(self.absent_ranks, self._ranks.count) if self._ranks and self.absent_ranks else ""
 
     def _begin(self, session: Session) -> None:
         """Start the experiment on the loop; in distributed training, have the other ranks follow, or follow."""

@@ -13,7 +13,7 @@ import json
 import pickle
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,9 @@ PAUSE_S = 0.0002
 
 GATHER_S = 5.0
 """Longest wait for what the others have to say at the end."""
+
+ARRIVE_S = 20.0
+"""Longest wait of the leader for others that are still to ask for their first batch."""
 
 COMPLETE_S = 5.0
 """Workers that have not reported after so long are not waited for."""
@@ -69,6 +72,19 @@ class Ranks:
     def is_leader(self) -> bool:
         """Whether this rank is the one that is diagnosed."""
         return self.number == self.leader
+
+    def arrive(self) -> None:
+        """Say that this rank takes batches from a loader, and will do as the leader does."""
+        self._store.set(f"here/{self.number}", "")
+
+    def absent(self, patience_s: float) -> tuple[int, ...]:
+        """Ranks that have not said so within this time: they run without us, or are handed their batches by another."""
+        until = time.monotonic() + patience_s
+        while not self._store.check([f"here/{number}" for number in range(self.count)]):
+            if time.monotonic() >= until:
+                return tuple(number for number in range(self.count) if not self._store.check([f"here/{number}"]))
+            time.sleep(PAUSE_S)
+        return ()
 
     def begin(self, loader: int, batch: int) -> None:
         """Say that turns are told from this batch of this loader on."""
@@ -143,9 +159,25 @@ def of_this_process(leader: int) -> Ranks | None:
         return None
     try:
         store = distributed.PrefixStore("unstarve", distributed.distributed_c10d._get_default_store())
+        found = Ranks(store, distributed.get_rank(), count, leader)
+        found.arrive()
     except Exception:  # not part of torch's interface
         return None
-    return Ranks(store, distributed.get_rank(), count, leader)
+    return found
+
+
+def why_alone(absent: Sequence[int], count: int) -> str:
+    """Why a rank is not diagnosed where these of so many do not follow, and what to do about it."""
+    is_one = len(absent) == 1
+    ranks = f"rank{'' if is_one else 's'} {', '.join(map(str, absent))} of {count}"
+    reason = (
+        "takes no batches under unstarve, since it was" if is_one else "take no batches under unstarve, since they were"
+    )
+    return (
+        f"{ranks} {reason} started without it or handed batches by another rank. All ranks wait for each other in every step, "
+        "so feeding one alone from cache would say nothing. Let torchrun start all ranks (`torchrun --nproc-per-node N -m "
+        "unstarve run SCRIPT`), and let each take batches from a loader of its own (with accelerate, `dispatch_batches=False`)."
+    )
 
 
 def lead(program: Program, bench: LeadingBench, ranks: Ranks, number: Callable[[], int]) -> Program:
