@@ -19,6 +19,7 @@ from unstarve import errors, judge
 from unstarve.measure.engine import Engine
 from unstarve.measure.experiment import Bench, Give, Options, Program
 from unstarve.measure.hook import installed
+from unstarve.recording import Settings
 
 pytestmark = pytest.mark.live
 
@@ -198,6 +199,14 @@ class InfiniteLoader(DataLoader):
         self.iterator = self._get_iterator()
 
 
+class OwningLoader(InfiniteLoader):
+    """As that one does, it ends the workers of the iterator it keeps when it is gone itself."""
+
+    def __del__(self) -> None:
+        for worker in getattr(getattr(self, "iterator", None), "_workers", ()):
+            worker.terminate()
+
+
 class Repeated:
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -242,6 +251,25 @@ def test_a_diagnosis_ends_where_the_loader_replaces_its_workers() -> None:
         loader.reset()
         numbers(loader)
     assert "by itself" in " ".join(note.sentence for note in engine.recording().notes)
+
+
+def test_what_a_loader_does_at_its_end_is_not_done_when_workers_on_trial_end() -> None:
+    """A loader that ends the workers it keeps has those of its own as long as it is there."""
+
+    def program(bench: Bench) -> Program:
+        for _ in range(3):
+            for settings in (Settings(num_workers=2), None):
+                bench.use(settings)
+                yield Give("loader")
+            bench.dismiss(Settings(num_workers=2))
+            gc.collect()
+        while True:
+            yield Give("loader")
+
+    with installed(Engine(Options(), program=lambda bench, options: program(bench))):
+        loader = OwningLoader(Numbers(40), batch_size=2, num_workers=1)
+        for _ in range(2):
+            assert len(numbers(loader)) == 40
 
 
 @pytest.mark.parametrize("make", engines())

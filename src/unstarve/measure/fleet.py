@@ -13,6 +13,7 @@ import random
 import signal
 import threading
 import time
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -143,7 +144,7 @@ class Fleet:
         self.number = number
         self.settings = settings
         self._patience_s = patience_s
-        self._clone = object.__new__(type(loader))
+        self._clone = object.__new__(_kind_of_copies(type(loader)))
         self._clone.__dict__.update(loader.__dict__)
         if settings is not None:
             self._clone.__dict__.update(_attributes(settings, loader))
@@ -273,6 +274,14 @@ class Fleet:
             shut_down()
         for worker in getattr(self._inner, "_workers", ()):
             worker.join(timeout=JOIN_S)  # one that had to be terminated is not gone at once
+
+
+def _kind_of_copies(kind: type[Any]) -> type[Any]:
+    """The class of a copy of a loader: the copy does not own what the loader does away with at its own end."""
+    if not hasattr(kind, "__del__"):
+        return kind
+    members = {"__del__": lambda self: None, "__module__": kind.__module__}
+    return types.new_class(kind.__name__, (kind,), exec_body=lambda namespace: namespace.update(members))
 
 
 def _attributes(settings: Settings, loader: Any) -> dict[str, Any]:
