@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import time
@@ -49,8 +50,11 @@ class Stream(IterableDataset):
 
 
 class Slow(Dataset):
+    def __init__(self, length: int = 4000) -> None:
+        self.length = length
+
     def __len__(self) -> int:
-        return 4000
+        return self.length
 
     def __getitem__(self, index: int) -> Any:
         value = torch.tensor([float(index)])
@@ -122,6 +126,45 @@ def test_a_loader_defined_meanwhile_is_hooked() -> None:
     assert [loader.name for loader in engine.recording().loaders] == ["Own(Numbers)"]
     assert not hasattr(Own.__iter__, "__wrapped__")
     assert "__init_subclass__" not in vars(DataLoader)
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_asked_for_before_the_first_batch_changes_nothing(workers: int, is_persistent: bool) -> None:
+    """Every epoch has the batches that it has without us."""
+
+    def epochs() -> list[Any]:
+        torch.manual_seed(4)
+        loader = StatefulDataLoader(
+            Numbers(), batch_size=4, shuffle=True, num_workers=workers,
+            persistent_workers=is_persistent and workers > 0,
+        )  # fmt: skip
+        loader.state_dict()
+        return [[batch.tolist() for batch in loader] for _ in range(3)]
+
+    plain = epochs()
+    engine = Engine(passive=True)
+    with installed(engine):
+        assert epochs() == plain
+    assert len(plain[2]) == 6
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_workers_obey_orders_after_a_state_was_asked_for(is_persistent: bool) -> None:
+    """Statements of the data set are timed in every one of them, and no epoch is cut short."""
+    engine = Engine(Options(budget_s=4))
+    counts = []
+    with installed(engine), contextlib.suppress(errors.Finished):
+        loader = StatefulDataLoader(Slow(400), batch_size=4, num_workers=1, persistent_workers=is_persistent)
+        loader.state_dict()
+        while True:
+            counts.append(0)
+            for _ in loader:
+                counts[-1] += 1
+                time.sleep(0.002)
+    assert "time.sleep(0.002)" in {stage.text for stage in engine.recording().stages}
+    assert len(counts) > 2
+    assert set(counts[:-1]) == {100}
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])

@@ -191,10 +191,10 @@ def test_workers_that_cannot_start_are_passed_over(error: Exception, monkeypatch
     """Whatever keeps them from starting is no error of the script's: its own workers go on."""
     start = Fleet.start
 
-    def refuse(self: Fleet) -> None:
+    def refuse(self: Fleet, **options: bool) -> None:
         if self.settings is not None:
             raise error
-        start(self)
+        start(self, **options)
 
     monkeypatch.setattr(Fleet, "start", refuse)
     seen = []

@@ -440,7 +440,7 @@ class Engine:
         with warnings.catch_warnings():
             if settings is not None:  # torch warns of more workers than cores; here that is the question
                 warnings.filterwarnings("ignore", message="This DataLoader will create")
-            fleet.start()
+            fleet.start(must_obey=not self._passive)
         return fleet
 
     def use(self, session: Session, settings: Settings | None) -> bool:

@@ -181,9 +181,16 @@ class Fleet:
         """Let the order that was held back hold again."""
         self._board.release()
 
-    def start(self) -> None:
-        """Make the iterator: workers start, or go on with another epoch if they are persistent."""
+    def start(self, *, must_obey: bool = False) -> None:
+        """Make the iterator: workers start, or go on with another epoch if they are persistent.
+
+        Args:
+            must_obey: whether an iterator will not do that a stateful loader has made to be asked for its state, without
+                our instruments; another then begins in that state, under other random draws.
+        """
         before = dict(self._clone.__dict__)
+        if must_obey and before.get("_initial_iter_for_state_dict"):
+            self._clone.load_state_dict(self._clone.state_dict())
         self._iterator = self._make_iterator(self._clone)
         self._mirror(before)
         inner = _torch_iterator(self._iterator)
