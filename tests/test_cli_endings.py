@@ -43,6 +43,25 @@ def test_a_script_that_was_to_go_on_must_end_well(
     assert ("the script failed with exit code 7" in said.err) == (code == 3)
 
 
+@pytest.mark.live
+def test_a_script_that_leaves_for_ctrl_c_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As trainers do, with a code of their own; an exit code that has nothing to do with it remains a failure."""
+    from unstarve import script
+    from unstarve.measure.engine import Engine
+
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def ending(error: str) -> cli._Ending:
+        path = tmp_path / "train.py"
+        path.write_text(f"import sys\ntry:\n    raise {error}\nexcept BaseException:\n    sys.exit(7)\n")
+        return cli._execute(script.from_file(str(path), ()), Engine(), None)
+
+    assert ending("KeyboardInterrupt") == cli._Ending(interrupted=True, message="it was interrupted")
+    assert ending("ValueError") == FAILED
+
+
 @pytest.mark.parametrize("json", ["r.json", "-"])
 def test_a_report_that_cannot_be_printed_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, json: str) -> None:
     """A reader that has gone, as of a pipe into `head`, must not cost a diagnosis that took minutes."""

@@ -288,6 +288,9 @@ class _Ending:
     message: str | None = None
 
 
+_INTERRUPTED = _Ending(interrupted=True, message="it was interrupted")
+
+
 def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
     from unstarve import script
     from unstarve.measure.hook import installed
@@ -300,12 +303,14 @@ def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
     except Stalled as stalled:
         return _Ending(message=f"{stalled}; a worker hangs, or the data takes longer than --patience allows")
     except SystemExit as leaving:
+        if isinstance(leaving.__context__, KeyboardInterrupt):  # caught by the script, which leaves for it
+            return _INTERRUPTED
         code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
         if isinstance(leaving.code, str):
             click.echo(leaving.code, err=True)
         return _Ending(failed=code != 0, exit_code=code)
     except KeyboardInterrupt:
-        return _Ending(interrupted=True, message="it was interrupted")
+        return _INTERRUPTED
     except NoSuchRank:
         raise
     except BaseException as error:
