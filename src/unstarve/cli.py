@@ -430,8 +430,8 @@ def _why_none(engine: Any, ending: _Ending) -> str:
         )
     if not engine.loaders:
         return (
-            "the script iterated no DataLoader. If it feeds its loop otherwise, wrap the iterable: "
-            "`for batch in unstarve.probe(batches)`. If it starts the processes that train itself, let torchrun start them: "
+            "the script iterated no DataLoader. If it feeds its loop otherwise, as nnU-Net does with batchgenerators, wrap the "
+            "iterable: `for batch in unstarve.probe(batches)`. If it starts the processes that train itself, let torchrun start them: "
             "`torchrun --nproc-per-node N -m unstarve run SCRIPT`."
         )
     if engine.most_batches == 0:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -205,6 +208,54 @@ class OwningLoader(InfiniteLoader):
     def __del__(self) -> None:
         for worker in getattr(getattr(self, "iterator", None), "_workers", ()):
             worker.terminate()
+
+
+FASTAI = """
+from torch.utils.data import _DatasetKind
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+class Fake:
+    _IterableDataset_len_called, _auto_collation, collate_fn, drop_last = None, False, staticmethod(lambda b: b), False
+    _index_sampler, generator, prefetch_factor, num_workers = range(10**9), None, 2, 0
+    pin_memory, timeout, persistent_workers = False, 0, False
+    _dataset_kind = _DatasetKind.Iterable
+
+    def __init__(self, batches):
+        self.dataset, self.batches = self, batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+class DataLoader:
+    def __init__(self, batches):
+        self.fake_l = Fake(batches)
+
+    def __iter__(self):
+        yield from _SingleProcessDataLoaderIter(self.fake_l)
+
+class TfmdDL(DataLoader):
+    pass
+"""
+"""A loader that makes torch's iterators itself, in the module of a well-known library."""
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_loader_that_is_none_of_torchs_is_clocked(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an iterable like another, whether it is imported before the loop runs or by it."""
+    folder = tmp_path / "fastai" / "data"
+    folder.mkdir(parents=True)
+    (folder / "load.py").write_text(FASTAI)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("fastai", "fastai.data", "fastai.data.load"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    if when == "before":
+        importlib.import_module("fastai.data.load")
+    engine = Engine(passive=True)
+    with installed(engine):
+        loader = importlib.import_module("fastai.data.load").TfmdDL([torch.arange(2)] * 5)
+        assert len(numbers(loader)) == 10
+    assert [(found.name, found.kind) for found in engine.recording().loaders] == [("TfmdDL", "other")]
+    assert engine.most_batches == 5
 
 
 class Repeated:

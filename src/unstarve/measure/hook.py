@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from unstarve.measure.engine import Engine
 
-OTHER_LOADERS = {"torchdata.nodes.loader": "Loader"}
+OTHER_LOADERS = {"torchdata.nodes.loader": "Loader", "fastai.data.load": "DataLoader"}
 """Loaders that are no `DataLoader`: their classes, by the module that defines them."""
 
 
