@@ -575,6 +575,60 @@ def test_only_what_the_loop_moves_is_put_on_the_device(monkeypatch: pytest.Monke
     assert kept[-1] == ("meta", "cpu")
 
 
+def ahead(loader: Any) -> Iterator[Any]:
+    """As in well-known prefetchers: it takes the next batch, and begins its work on it, before it hands on the last."""
+    last: Any = None
+    for batch in loader:
+        if last is not None:
+            yield last
+        last = {"x": batch["x"] * 2, "y": batch["y"]}
+    yield last
+
+
+def fed(bench: Bench) -> Program:
+    """A program that watches the use of a few batches from cache."""
+    yield Give("loader")
+    bench.collect_batches(fewest=False, more_s=1.0)
+    bench.watch_use(2)
+    for _ in range(3):
+        yield Give("host")
+    bench.audit()
+    while True:
+        yield Give("host")
+
+
+def prefetched(step: Callable[[Any], Any]) -> Engine:
+    """The engine after such a program, with a loop that works on batches from such a prefetcher."""
+    collate = lambda numbers: {"x": torch.ones(2, 3), "y": torch.tensor(numbers), "z": torch.ones(2)}  # noqa: E731
+    engine = Engine(Options(), program=lambda bench, options: fed(bench))
+    with installed(engine):
+        for batch in ahead(DataLoader(Numbers(80), batch_size=2, collate_fn=collate)):
+            step(batch)
+            time.sleep(0.0005)
+    return engine
+
+
+def test_what_a_step_reads_after_it_has_the_next_batch_is_read() -> None:
+    read = {field.path: field.read_by_step for field in prefetched(lambda batch: batch["y"].sum()).payload}
+    assert read == {"batch['x']": True, "batch['y']": True, "batch['z']": False}
+
+
+def test_a_step_that_writes_after_it_has_the_next_batch_gets_copies() -> None:
+    """Whether the batch came from the loader or from the cache; those that were written to are served no more."""
+    seen: list[int] = []
+
+    def step(batch: Any) -> None:
+        seen.append(int(batch["y"][1] - batch["y"][0]))
+        if len(seen) > 8:  # the batches of the warm-up are left alone
+            batch["y"][0] += 100
+
+    notes = {note.id for note in prefetched(step).recording().notes}
+    assert "batch-mutated" in notes
+    assert seen[-20:] == [1] * 20
+    assert "batch-mutated" in {note.id for note in prefetched(lambda batch: batch["y"].add_(1)).recording().notes}
+    assert "batch-mutated" not in {note.id for note in prefetched(lambda batch: batch["y"].sum()).recording().notes}
+
+
 def cached(bench: Bench, mode: str) -> Program:
     """A program that gives the loop kept batches while its workers send word of batches only."""
     yield Give("loader")

@@ -244,7 +244,9 @@ class Engine:
         self._copying: Callable[[], Any] | None = None
         self._next_cached = 0
         self._copies_cached = False
-        self._cached_out: tuple[Any, tuple[int, ...]] | None = None
+        self._cached_out: list[tuple[Any, tuple[int, ...]]] = []
+        """The last two batches from cache."""
+        self._lent_before: tuple[Any, Any] | None = None
         self.device: device.Device | None = None
         self._last_generation = 0
         self._given: Give | None = None
@@ -253,6 +255,8 @@ class Engine:
         self._device_busy: float | None = None
         self._payload: tuple[Field, ...] = ()
         self._use_watch: UseWatch | None = None
+        self._is_use_seen = False
+        """Whether the loop has asked for two more batches since the first that is watched, and so worked on all of them."""
         self._reads: list[set[str] | None] = []
         self._moves: list[set[str]] = []
         self._reads_wanted = 0
@@ -346,6 +350,7 @@ class Engine:
 
     def pause(self) -> None:
         """Leave this process as the script has it until the loop asks for its next batch."""
+        self._cut_use_watch()
         if self._bench is not None:
             self._bench.pause()
 
@@ -533,7 +538,7 @@ class Engine:
             StopIteration: the epoch has ended.
             Finished: the experiment is done and the loop is to end.
         """
-        self._end_use_watch()
+        self._end_use_watch(session)
         if not self._loop_began_ns:
             self._machine_memory.begin()
             self._others.begin()
@@ -558,7 +563,7 @@ class Engine:
         self._account(session, self._asked_ns + marked_ns, delivered + marked_ns, telemetry)
         if session.pending is not None:
             session.pending.lent = lent
-        self._begin_use_watch(batch)
+        self._begin_use_watch(session, batch)
         return batch
 
     def next_elsewhere(self, session: Session) -> Any:
@@ -566,16 +571,31 @@ class Engine:
         self.was_in_thread = True
         return self._pull_plain(session)
 
-    def _begin_use_watch(self, batch: Any) -> None:
+    def _begin_use_watch(self, session: Session, batch: Any) -> None:
         """See which fields of the batch the step reads, where that is asked for."""
+        if session is not self.target:
+            return
+        self._is_use_seen = not self._reads_wanted
         if self._reads_wanted and self.serving == "host":
             self._reads_wanted -= 1
+            if self._use_watch is not None:
+                self._use_watch.go_on(batch)
+                return
             self._use_watch = UseWatch()
             self._use_watch.start(batch)
 
-    def _end_use_watch(self) -> None:
-        if self._use_watch is not None:
+    def _end_use_watch(self, session: Session) -> None:
+        """A loop that fetches ahead works on a batch after it has asked for the next."""
+        if self._use_watch is not None and self._is_use_seen and session is self.target:
             self._reads.append(self._use_watch.stop())
+            self._moves.append(self._use_watch.moved)
+            self._use_watch = None
+
+    def _cut_use_watch(self) -> None:
+        """Stop watching before all of the use was seen."""
+        if self._use_watch is not None:
+            self._use_watch.stop()
+            self._reads.append(None)
             self._moves.append(self._use_watch.moved)
             self._use_watch = None
 
@@ -948,7 +968,7 @@ class Engine:
         self._next_cached += 1
         if self._copies_cached:
             return values.rewrap(item, values.duplicate)
-        self._cached_out = (item, values.versions(item))
+        self._cached_out = [*self._cached_out[-1:], (item, values.versions(item))]
         return values.rewrap(item, lambda leaf: leaf)
 
     def _lend(self, session: Session, batch: Any) -> tuple[Any, Any] | None:
@@ -959,19 +979,20 @@ class Engine:
         return None if mark is None else (batch, mark)
 
     def _check_lent(self, pending: Pending) -> None:
-        """Copy cached batches before use if the loop wrote into a batch that it was handed."""
-        if pending.lent is not None:
-            batch, mark = pending.lent
-            if _fingerprint(batch) not in (mark, None):
-                self._start_copying()
-        if self._cached_out is not None:
-            item, versions = self._cached_out
-            self._cached_out = None
-            if values.versions(item) != versions:
-                self._start_copying()
-                for pool in (self.host, self._on_device):  # the item is spoilt
-                    if len(pool) > 1:
-                        pool[:] = [other for other in pool if other is not item]
+        """Copy cached batches before use if the loop wrote into one of the last two that it was handed: one that fetches
+        ahead works on a batch after it has asked for the next."""
+        lent = [found for found in (self._lent_before, pending.lent) if found is not None]
+        self._lent_before = pending.lent
+        if any(_fingerprint(batch) not in (mark, None) for batch, mark in lent):
+            self._start_copying()
+            self._lent_before = None
+        spoilt = [item for item, versions in self._cached_out if values.versions(item) != versions]
+        if spoilt:
+            self._start_copying()
+            self._cached_out = [out for out in self._cached_out if not any(out[0] is item for item in spoilt)]
+            for pool in (self.host, self._on_device):
+                kept = [item for item in pool if not any(item is other for other in spoilt)]
+                pool[:] = kept or pool[:1]
 
     def _start_copying(self) -> None:
         self._copies_cached = True
@@ -1126,7 +1147,7 @@ class Engine:
 
     def close(self) -> None:
         """End all workers, and whatever the experiment was at; nothing is left running, or set."""
-        self._end_use_watch()
+        self._cut_use_watch()
         if self._program is not None:
             with contextlib.suppress(Exception):  # it may be what is ending us
                 self._program.close()
@@ -1135,6 +1156,7 @@ class Engine:
         for session in self._sessions.values():
             self._end_fleets(session)
         self.host, self._on_device, self._pinned, self._copying = [], [], [], None
+        self._cached_out, self._lent_before = [], None
 
     def _end_fleets(self, session: Session) -> None:
         for fleet in (session.fleet, *session.resting.values()):

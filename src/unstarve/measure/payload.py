@@ -332,7 +332,7 @@ _ESCAPES = frozenset(
 
 
 class UseWatch:
-    """Sees which tensors of a batch the operations between `start` and `stop` read.
+    """Sees which tensors of some batches the operations between `start` and `stop` read.
 
     A tensor that is only moved (`.to`, `.cuda`, `.clone`, `.pin_memory`) counts as read when the result is; one that is
     copied into memory made elsewhere, or whose memory is handed out of torch, counts as read at once. Not seen are
@@ -355,9 +355,7 @@ class UseWatch:
     def start(self, batch: Any) -> None:
         """Begin to watch the use of the batch, in this thread."""
         try:
-            for path, leaf in values.named_leaves(batch, "batch"):
-                if _is_plain(leaf):
-                    self._follow(leaf, {path})
+            self._follow_leaves(batch)
             self._is_sound = bool(self._paths) and _is_free_of_modes() and not _would_recompile()
         except Exception:  # a batch of a kind never met must not end the user's loop
             self._is_sound = False
@@ -366,6 +364,16 @@ class UseWatch:
             self._modes = (_Operations(self), _Functions(self))
             for mode in self._modes:
                 mode.__enter__()
+
+    def go_on(self, batch: Any) -> None:
+        """Watch the use of another batch as well: a loop that fetches ahead works on one after it has the next."""
+        if not self._is_sound:
+            return
+        try:
+            with torch._C.DisableTorchFunction():
+                self._follow_leaves(batch)
+        except Exception:
+            self._is_sound = False
 
     def stop(self) -> set[str] | None:
         """Stop watching; paths of the tensors that were read, as in `Field.path`, or None where that is unknown.
@@ -403,6 +411,11 @@ class UseWatch:
             if _is_plain(tensor):
                 found |= self._paths.get(_key(tensor), set())
         return found
+
+    def _follow_leaves(self, batch: Any) -> None:
+        for path, leaf in values.named_leaves(batch, "batch"):
+            if _is_plain(leaf):
+                self._follow(leaf, {path})
 
     def _follow(self, tensor: torch.Tensor, paths: set[str]) -> None:
         storage = tensor.untyped_storage()
