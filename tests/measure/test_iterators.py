@@ -102,6 +102,15 @@ def test_loaders_made_anew_for_each_epoch_are_one(make: Make) -> None:
     assert engine.most_batches == 18
 
 
+def test_a_loader_that_is_gone_stays_in_the_account() -> None:
+    """Python may give its number to the next one at once."""
+    engine = Engine(passive=True)
+    with installed(engine):
+        for length in range(2, 40, 2):
+            assert len(numbers(DataLoader(Numbers(length), batch_size=2))) == length
+    assert [loader.number for loader in engine.loaders] == list(range(19))
+
+
 @pytest.mark.parametrize("make", engines())
 def test_a_loader_may_be_iterated_twice_at_a_time(make: Make) -> None:
     """Pairs of batches, and a look at the first batch in the middle of an epoch."""

@@ -371,7 +371,7 @@ class Engine:
             length = epoch_length(loader) if isinstance(loader, DataLoader) else None
             facts = describe_loader(loader, len(self.loaders), length, self._made.get(id(loader)))
             found = Session(loader, facts, length)
-            self._sessions[id(loader)] = found
+            self._keep(loader, found)
         return found
 
     def _made_again(self, loader: Any) -> Session | None:
@@ -385,9 +385,16 @@ class Engine:
             former = session.loader
             if is_same and (former is None or (former.dataset is loader.dataset and not session.is_under_way)):
                 session.attach(loader, epoch_length(loader))
-                self._sessions[id(loader)] = session
+                self._keep(loader, session)
                 return session
         return None
+
+    def _keep(self, loader: Any, session: Session) -> None:
+        """Let the session be found by its loader; that of a loader which is gone, and had the same number, stays known."""
+        former = self._sessions.get(id(loader), session)
+        self._sessions[id(loader)] = session
+        if former is not session:
+            self._sessions[-len(self._sessions)] = former
 
     def _start_fleet(self, session: Session, make_iterator: Callable[[Any], Any]) -> None:
         if not has_workers_of_ours(session.loader, make_iterator):
@@ -1053,7 +1060,8 @@ class Engine:
     @property
     def loaders(self) -> tuple[Loader, ...]:
         """Loaders iterated so far."""
-        return tuple({id(session): session.facts for session in self._sessions.values()}.values())
+        found = {session.facts.number: session.facts for session in self._sessions.values()}
+        return tuple(found[number] for number in sorted(found))
 
     @property
     def steps_total(self) -> int:
