@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import importlib
 import itertools
@@ -100,6 +101,31 @@ def test_loaders_made_anew_for_each_epoch_are_one(make: Make) -> None:
             assert numbers(DataLoader(dataset, batch_size=2)) == list(range(12))
     assert len(engine.loaders) == 1
     assert engine.most_batches == 18
+
+
+def made_in_a_function(length: int, *, shuffle: bool) -> DataLoader:
+    """A loader of data of a class of its own, as a well-known framework makes it of arrays."""
+
+    class Data(Numbers):
+        pass
+
+    return DataLoader(Data(length), batch_size=2, shuffle=shuffle)
+
+
+@pytest.mark.parametrize("make", engines())
+def test_loaders_whose_classes_are_defined_anew_for_each_epoch_are_one(make: Make) -> None:
+    """The next epoch's is made at the end of the last and again at its beginning; validation is told by its sampler."""
+    engine = make()
+    with installed(engine):
+        for _ in range(4):
+            iterator = iter(made_in_a_function(12, shuffle=True))
+            assert sorted(numbers(itertools.islice(iterator, 6))) == list(range(12))
+            iterator = iter(made_in_a_function(12, shuffle=True))
+            with torch.no_grad():
+                assert numbers(made_in_a_function(12, shuffle=False)) == list(range(12))
+    per_loader = collections.Counter(start.loader for start in engine.recording().starts)
+    assert sorted(per_loader.values()) == [4, 4]
+    assert engine.most_batches == 24
 
 
 def test_a_loader_that_is_gone_stays_in_the_account() -> None:

@@ -43,9 +43,11 @@ class Pending:
 
 
 def likeness(loader: Any) -> tuple[Any, ...]:
-    """What a loader has in common with another that the same line of the script made for the same purpose."""
-    dataset = getattr(loader, "dataset", None)
-    return type(loader), type(dataset), told_length(dataset), getattr(loader, "num_workers", None)
+    """What a loader has in common with another that the same line of the script made for the same purpose; classes by
+    their names, since a function may define them each time."""
+    parts = (loader, *(getattr(loader, name, None) for name in ("dataset", "sampler", "batch_sampler")))
+    names = tuple((type(part).__module__, type(part).__qualname__) for part in parts)
+    return names, told_length(parts[1]), getattr(loader, "num_workers", None)
 
 
 class Session:
