@@ -9,7 +9,7 @@ import pytest
 
 from unstarve import recording as recordings
 from unstarve.judge import account, judge
-from unstarve.recording import Block, Loader, Note, Recording, Rung, Stage, Start
+from unstarve.recording import Block, Loader, Note, Recording, Rung, Settings, Stage, Start
 
 MS = 1_000_000
 LABELS = {
@@ -186,6 +186,21 @@ def test_no_workers_at_all_is_blamed_before_an_equal_stage() -> None:
     )
     report = judge(dataclasses.replace(recording, loader=loader, blocks=blocks))
     assert report.verdict.culprits[0].kind == "workers"
+
+
+@pytest.mark.parametrize(("freed_ms", "kinds"), [(32, ["transform", "workers"]), (45, ["workers", "transform"])])
+def test_a_stage_that_is_all_that_workers_would_do_goes_before_them(freed_ms: float, kinds: list[str]) -> None:
+    """Where a loader has none: freeing the stage gains what workers were seen to gain, or not nearly so much."""
+    loader = Loader(number=0, name="DataLoader(Toy)", length=1000, num_workers=0, source="train.py:90")
+    one = Settings(num_workers=1)
+    mask = make_stage("transform:2", 40, kind="transform")
+    periods = {"none": 60, "samples": 22, "host": 20, "knockout:transform:2": freed_ms, "trial:1 worker": 31}
+    recording = make_recording(periods, stages=(mask,))
+    rungs = tuple(
+        dataclasses.replace(rung, settings=one) if rung.id == "trial:1 worker" else rung for rung in recording.rungs
+    )
+    report = judge(dataclasses.replace(recording, loader=loader, rungs=rungs))
+    assert [culprit.kind for culprit in report.verdict.culprits] == kinds
 
 
 def test_waiting_is_told_from_computing() -> None:

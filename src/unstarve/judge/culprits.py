@@ -67,6 +67,9 @@ UNSURE = 0.25
 HALF = 0.5
 """Share from which on a part stands for the whole."""
 
+SAME_WORK = 0.9
+"""Part of what workers gain, on a log scale, that a stage must gain to go before them where a loader has none."""
+
 COMPARABLE = 1 / 3
 """A setting goes before a stage only if it gains this part of what the stage gains, on a log scale."""
 
@@ -158,9 +161,11 @@ def _is_notable(culprit: Culprit, first: Culprit) -> bool:
 
 
 def _weight(evidence: Evidence, culprit: Culprit, beside: Sequence[Culprit], *, is_certain: bool = True) -> float:
-    """What the culprit is ranked by: its gain, and more for a setting unless one of the stages gains far more."""
+    """What the culprit is ranked by: its gain, and more for a setting unless one of the stages gains far more. Where a loader
+    has no workers and one stage alone gains what workers gain, the stage is what they would have to do."""
     stages = [math.log(other.gain.value) for other in beside if other.kind not in SETTINGS]
-    if culprit.kind in SETTINGS and math.log(culprit.gain.value) < COMPARABLE * max(stages, default=0.0):
+    least = SAME_WORK if culprit.stage == "workers" and not evidence.loader.num_workers else 1 / COMPARABLE
+    if culprit.kind in SETTINGS and least * math.log(culprit.gain.value) < max(stages, default=0.0):
         return culprit.gain.value
     return culprit.gain.value * _precedence(evidence, culprit, is_certain=is_certain)
 
