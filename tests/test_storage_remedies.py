@@ -95,13 +95,18 @@ LOAD = dataclasses.replace(
     make_stage("load", 10, cpu=0.2, kind="read", name="np.load", text="x = np.load(path)"), read_bytes=10 * 3 * MB
 )
 WORK = make_stage("work", 30, kind="code")
+PHOTO = dataclasses.replace(LOAD, decodes=True)
+LARGE = dataclasses.replace(LOAD, read_bytes=10 * 30 * MB)
 
 
 @pytest.mark.parametrize(
     ("stages", "free", "is_stored"),
-    [((LOAD,), 4 * GB, False), ((LOAD,), 900 * GB, True), ((LOAD, WORK), 4 * GB, True), ((DECODE,), 4 * GB, True)],
-    ids=["read as it is", "fits into memory", "worked on", "read packed"],
-)
+    [
+        ((LOAD,), 4 * GB, False), ((LOAD,), 900 * GB, True), ((LOAD, WORK), 4 * GB, True), ((DECODE,), 4 * GB, True),
+        ((PHOTO,), 4 * GB, True), ((LARGE,), 4 * GB, True),
+    ],
+    ids=["read as it is", "fits into memory", "worked on", "read packed", "decoded while read", "a part is kept"],
+)  # fmt: skip
 def test_what_is_read_as_it_is_stored_is_not_stored_again(
     stages: tuple[Stage, ...], free: int, is_stored: bool
 ) -> None:

@@ -132,12 +132,17 @@ def recurring_starts(recording: Recording) -> list[Start]:
     ]
 
 
-def start_costs(recording: Recording, *, batches: float) -> list[StartCost]:
-    """What each of the starts costs that stand for those of all epochs, which have so many batches."""
-    workers = recording.loader.num_workers if recording.loader is not None else 0
-    return [
-        start_cost(start, recording.blocks, workers=workers, batches=batches) for start in recurring_starts(recording)
-    ]
+def start_costs(recording: Recording, *, batches: float | None = None) -> list[StartCost]:
+    """What each of the starts costs that stand for those of all epochs.
+
+    Args:
+        recording: a diagnosis.
+        batches: batches of an epoch; None for as many as the loader says, or the longest of the starts had.
+    """
+    workers, length = (0, None) if recording.loader is None else (recording.loader.num_workers, recording.loader.length)
+    starts = recurring_starts(recording)
+    count = batches or length or max((start.batches for start in starts), default=0) or math.inf
+    return [start_cost(start, recording.blocks, workers=workers, batches=count) for start in starts]
 
 
 def start_cost(start: Start, blocks: Sequence[Block], *, workers: int, batches: float) -> StartCost:

@@ -13,6 +13,9 @@ from unstarve.payload import Finding, findings
 from unstarve.recording import Loader, Recording, Reordering, Settings, begun_share, collecting
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
+WORTH_SPARING = 1.03
+"""What keeping workers must gain to be advised: it costs nothing but their memory."""
+
 WORTH_TRIED = 1.05
 """Settings that gained less in the loop are not worth a word."""
 
@@ -184,7 +187,8 @@ def _lighter_copy(recording: Recording, report: Report, item: Finding) -> Estima
         return None
     period, less_s = 1 / rates["none"], saved * (1 / rates["host"] - 1 / rates["device"])
     most = _law(recording).shorter(less_s).rate(_loader(recording).num_workers) * period  # workers need what they need
-    return estimate.computed(min(most, period / max(0.05 * period, period - less_s)), down=0.7, up=1.3)
+    value = min(most, period / max(0.05 * period, period - less_s))
+    return estimate.computed(value, down=0.7, up=1.3) if value >= WORTH_SPARING else None
 
 
 def _mib(size: float) -> str:
@@ -325,7 +329,9 @@ def _cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Re
     )
 
 
-_JOINS = re.compile(r"collate|stack|concat|\bcat\(|pad_sequence|from_data_list")
+_JOINS = re.compile(
+    r"collate|stack|concat|\bcat\(|pad_sequence|from_data_list|tensor\(|Tensor\(|\barray\(|\.pad\(|\.batch\("
+)
 """Calls that make one of many samples, which is what a collate function is for."""
 
 
@@ -532,8 +538,12 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
             id="epochs-run-on",
             advice=(
                 "Each of these epochs begins with a new iterator and ends at once: keep the batches if they are the same in "
-                "every epoch, or give one iterator the batches of many epochs (a sampler or a stream that begins anew). "
-                "Workers that are kept over epochs (persistent_workers=True) spare their start."
+                "every epoch, or give one iterator the batches of many epochs (a sampler or a stream that begins anew)."
+                + (
+                    " Workers that are kept over epochs (persistent_workers=True) spare their start."
+                    if _starts_workers(recording, culprit)
+                    else ""
+                )
             ),
             predicted_gain=culprit.gain,
             about=culprit.stage,
@@ -553,9 +563,9 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
             about=culprit.stage,
         )
     loader = _loader(recording)
-    spared = report.time.start * law.spared_share(law.start_costs(recording, batches=loader.length or math.inf))
+    spared = report.time.start * law.spared_share(law.start_costs(recording))
     gain = estimate.computed(1 / max(0.01, 1 - spared), down=0.75, up=1.25)
-    if loader.persistent_workers or not loader.num_workers or gain.value < WORTH_TRIED:
+    if loader.persistent_workers or not loader.num_workers or gain.value < WORTH_SPARING:
         return None
     return Remedy(
         id="persistent-workers",
@@ -564,6 +574,12 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
         predicted_gain=gain,
         about=culprit.stage,
     )
+
+
+def _starts_workers(recording: Recording, culprit: Culprit) -> bool:
+    """Whether the loader that is blamed starts workers for every iterator."""
+    named = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), _loader(recording))
+    return named.num_workers > 0 and not named.persistent_workers
 
 
 def _is_begun_anew(culprit: Culprit) -> bool:

@@ -123,11 +123,14 @@ def _contains(recording: Recording, head: Head, culprit: Culprit) -> bool:
 
 
 def _is_stored_already(recording: Recording, head: Head) -> bool:
-    """Whether what the head gives is what it reads, so that reading it from another file would cost the same."""
+    """Whether what the head gives is what it reads, so that reading it from another file would cost the same: mostly read,
+    nothing decoded, and about as large."""
     made = _until(recording, _stage(recording, head.after))
     reading = sum(_mean_ns(stage) for stage in made if stage.read_bytes)
     is_read = 2 * reading >= sum(_mean_ns(stage) for stage in made)
-    return is_read and head.bytes_per_sample <= NO_LARGER * _read_bytes(made)
+    is_decoded = any(stage.decodes or stage.kind == "decode" for stage in made)
+    is_as_large = 1 / NO_LARGER <= head.bytes_per_sample / max(1, _read_bytes(made)) <= NO_LARGER
+    return is_read and is_as_large and not is_decoded
 
 
 def _sameness(recording: Recording, head: Head) -> str:

@@ -714,6 +714,20 @@ def test_steps_that_each_begin_another_loader_are_whole() -> None:
     assert [block for block in recording.blocks if block.rung == "none"]
 
 
+def test_an_epochs_last_step_is_no_time_between_epochs() -> None:
+    """An iterator ends when the loop asks for more than it has, behind the last step."""
+    loader = DataLoader(Numbers(8), batch_size=2, num_workers=1)
+    engine = Engine(Options(budget_s=6))
+    with installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for _batch in loader:
+                time.sleep(0.1)
+    recording = engine.recording()
+    for before, after in itertools.pairwise(recording.starts):
+        assert after.created_ns - before.ended_ns < 50_000_000
+    assert len(recording.starts) > 3
+
+
 @pytest.mark.parametrize("cycle", [3, 16])
 def test_a_loop_that_takes_batches_together_is_measured_by_whole_cycles(cycle: int) -> None:
     """As where gradients are accumulated: it takes some, then works on all of them."""

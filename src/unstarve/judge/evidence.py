@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.recording import Block, Loader, Recording, Settings, Stage, Start
+from unstarve.recording import USED_NS, Block, Loader, Recording, Settings, Stage, Start
 from unstarve.report import Estimate
 
 THRESHOLD = 0.05
@@ -150,7 +150,7 @@ def step_varies(evidence: Evidence) -> bool:
     cached = _bodies(evidence, evidence.ceiling_id)
     usual, mean = bodies[len(bodies) // 2], estimate.mean(bodies)
     is_slower = bool(cached) and mean > 1.15 * estimate.mean(cached)  # else cached batches have the same long steps
-    is_in_groups = mean > 10 * usual  # most batches are only taken, and worked on together
+    is_in_groups = usual < USED_NS  # most batches are only taken, and worked on together
     if is_slower and usual < 1.15 * cached[len(cached) // 2] and mean > 1.3 * usual and not is_in_groups:
         return True
     sent = _bodies(evidence, "collated")

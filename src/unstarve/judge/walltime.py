@@ -46,14 +46,15 @@ def wall_time(evidence: Evidence) -> WallTime:
     anew = begun_in_steps(evidence)
     between += sum(_start_s(item) for item in _others(evidence) if _is_beside(item) and item.loader not in anew)
     other = between / _epochs(evidence) + (beside + inside) * max(1.0, length)
-    outside = estimate.mean(outside_s(ours, _others(evidence)))
+    last_s = estimate.mean([body for block in evidence.of("none") for body in block.bodies_ns]) / 1e9
+    outside = estimate.mean([max(0.0, gap - last_s) for gap in outside_s(ours, _others(evidence))])
     total = steady + start + other + outside
     return WallTime(steady=steady / total, start=start / total, other_loaders=other / total, other=outside / total)
 
 
 def outside_s(ours: Sequence[Start], others: Sequence[Start]) -> list[float]:
-    """Time outside of any loader between each epoch and the next iterator of the same loader, such as for a checkpoint;
-    looks at some batches are no epochs."""
+    """Time outside of any loader between each epoch and the next iterator of the same loader, such as for a checkpoint, and
+    in it the last step of an epoch that was left without asking for more; looks at some batches are no epochs."""
     most = max((item.batches for item in ours), default=0)
     return [
         _uncovered_ns(before.ended_ns, after.created_ns, others) / 1e9

@@ -309,7 +309,7 @@ class Engine:
         session.is_seamless = session.is_seamless and not session.has_started
         if session.pending is not None:  # the last step of the epoch before ends with the first request of this one
             session.pending.is_whole = session.pending.is_whole and session.is_seamless
-        session.construct_ns = self.clock_ns() - session.created_ns
+        session.construct_ns = self.clock_ns() - now - session.closing_ns
         iterator = Watched(self, session, loader)
         session.hand_out(iterator)
         return iterator
@@ -411,9 +411,10 @@ class Engine:
                 session.has_started = False
                 return
         if fleet is not None and not fleet.is_persistent:
+            began = self.clock_ns()
             fleet.close()
             session.fleet = None
-            session.created_ns = self.clock_ns()  # without us they would have ended with their last batch
+            session.closing_ns = self.clock_ns() - began  # without us they would have ended with their last batch
         self._hold_orders(session)
         if session.fleet is None:
             session.fleet = self._new_fleet(session, fleet.settings if fleet is not None else None)
@@ -518,7 +519,7 @@ class Engine:
         session.dropped = session.dropped_ns = session.ended_ns = 0
 
     def _start_of(self, session: Session, now: int) -> Start:
-        last = session.pending.delivered_ns if session.pending is not None else session.ended_ns or now
+        last = session.ended_ns or (session.pending.delivered_ns if session.pending is not None else now)
         return Start(
             loader=session.facts.number,
             created_ns=session.created_ns,

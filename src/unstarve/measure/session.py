@@ -77,6 +77,8 @@ class Session:
         self.ended_ns = 0
         """When the present iterator ended; 0 while it has not."""
         self.construct_ns = 0
+        self.closing_ns = 0
+        """Of the time to make the present iterator, what ending our workers of the epoch before took."""
         self.first_wait_ns = -1
         self.wait_ns = 0
         self.delivered = 0

@@ -171,6 +171,8 @@ def beside_headroom(report: Report) -> str:
     first = next(iter(report.verdict.culprits), None)
     if first is None or report.headroom is None or first.gain.value <= report.headroom.value:
         return ""
+    if first.kind == "copy" and any(rung.id == "device" for rung in report.rungs):
+        return ""
     is_beside = first.stage.startswith(("iterator", "loader:")) or report.verdict.bound in ("start", "step")
     return "of the loader's steady batches alone: the first claim is about something beside them" if is_beside else ""
 
