@@ -149,6 +149,35 @@ def test_what_a_device_was_to_do_before_an_epoch_ended_counts_for_the_block() ->
         assert (block.end_ns - block.start_ns) / block.steps == pytest.approx(0.06e9, rel=0.03)
 
 
+class Accumulating(Bench):
+    """A loop that takes four batches, then works on all of them for 0.1 s; at an epoch's end also for whatever follows."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(FED, epoch_length=length, noise=0.0)
+        self.cycle = 4
+
+    def _step(self, give: Give) -> Step:
+        self.steps += 1
+        self.served.append((give.source, self.used))
+        place = self.steps % (self.epoch_length or 1)
+        body = 100_000_000 if place % self.cycle == 0 else 10_000
+        self.now_ns += body + (0 if place else 5_000_000_000)
+        return Step(0, body, place > 1, None)  # nor is the first step after an end whole
+
+
+@pytest.mark.parametrize("length", [12, 20, 32])
+def test_a_cycle_that_an_epochs_end_cuts_short_is_left_out(length: int) -> None:
+    """Without the step that worked on them its batches would seem to take no time."""
+    bench = Accumulating(length)
+    lab = Experiment(bench, Options(budget_s=400))
+    lab.add(HOST, "host", {})
+    for number in range(1, 12):
+        assert bench.drive(lab.block(HOST.id, number))
+    assert len(lab.blocks) == 11
+    for block in lab.blocks:
+        assert (block.end_ns - block.start_ns) / block.steps == pytest.approx(0.025e9, rel=0.03)
+
+
 def test_a_block_that_epoch_ends_keep_interrupting_is_given_up() -> None:
     """Where epochs are shorter than it takes to settle, the block ends without a figure instead of never."""
     bench = Bench(FED, epoch_length=1, gap_s=1.0)

@@ -54,7 +54,6 @@ class LoopBench:
         self.settings = session.facts.settings
         self.has_fleet = session.fleet is not None
         self.epoch_length = session.length
-        self.cycle = session.cycle
         self.pool_bytes = environment.memory_bytes() // 12 // max(1, session.facts.num_workers)
         collate = getattr(session.loader, "collate_fn", None)
         self.collate_name, self.collate_source = describe_function(collate)
@@ -91,6 +90,11 @@ class LoopBench:
     def pull(self) -> Telemetry | None:
         """Take a batch beside the loop; how it was made."""
         return self._engine.pull(self._session)
+
+    @property
+    def cycle(self) -> int:
+        """Batches that the loop takes at once."""
+        return self._session.cycle
 
     @property
     def batches_left(self) -> int | None:

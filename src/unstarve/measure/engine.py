@@ -65,6 +65,9 @@ TARGET_AFTER_WITHOUT_GRADIENTS = 100
 WORKED_NS = 3_000_000
 """A loop that takes longer has worked, and not just freed a batch that it drops."""
 
+ASK_RANKS_NS = 2_000_000_000
+"""Between two questions for ranks that were not there."""
+
 LEAST_NATURAL_NS = 100_000_000
 """Steps that take less than this together say nothing of how fast a loop is that, say, works on every fourth batch."""
 
@@ -83,6 +86,9 @@ MANIFOLD = 2
 
 ANEW_STARTS = 12
 """Iterators with one batch each after which a loop is known to make a new one for every step."""
+
+MOST_CUTS = 2
+"""Ends of epochs that may cut short what is seen of a batch's use before that is given up."""
 
 LENT_BATCHES = 24
 """First batches of the target that are looked at again after their step: does the loop write into them?"""
@@ -259,7 +265,7 @@ class Engine:
         """Whether the loop has asked for two more batches since the first that is watched, and so worked on all of them."""
         self._reads: list[set[str] | None] = []
         self._moves: list[set[str]] = []
-        self._reads_wanted = 0
+        self._reads_wanted = self._cuts = 0
         self._worker_environment: dict[str, Any] = {}
         self._natural_steps: list[Step] = []
         self._looks: list[MemoryLook] = []
@@ -268,6 +274,7 @@ class Engine:
         self._others = OtherProcesses()
         self._is_disturbed = False
         self._asked_ns = 0
+        self._ask_ranks_ns = 0
         self._loader_error: BaseException | None = None
         self._deferred: Exception | None = None
         """Error of a batch that was taken beside the loop, which meets it in place of its next batch."""
@@ -603,9 +610,11 @@ class Engine:
         """Stop watching before all of the use was seen."""
         if self._use_watch is not None:
             self._use_watch.stop()
-            self._reads.append(None)
-            self._moves.append(self._use_watch.moved)
             self._use_watch = None
+            if self._cuts < MOST_CUTS:
+                self._cuts, self._reads_wanted = self._cuts + 1, self._reads_wanted + 1
+            else:
+                self._reads.append(None)
 
     def _is_epoch_over(self, session: Session) -> bool:
         """Whether the loop has had as many batches as the loader promised; a fleet that repeats would give more."""
@@ -723,6 +732,7 @@ class Engine:
         """A batch from the script's own workers, which have rested and know of nothing to do."""
         assert session.fleet is not None
         session.fleet.issue({"mode": "run"})
+        session.ordered = None  # no batch will be of the order that the program knows
         while True:
             batch, telemetry = session.fleet.pull()
             if not isinstance(batch, Token):
@@ -746,7 +756,8 @@ class Engine:
         if pending is None:
             return None
         body = now - pending.delivered_ns
-        self._check_lent(pending)
+        if session is self.target:
+            self._check_lent(pending)
         self._note_use(session, pending, body, now)
         return Step(
             pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
@@ -773,14 +784,16 @@ class Engine:
             other is session
             or (other.pending is None and other.ended_ns <= pending.delivered_ns)
             or (other.pending is not None and other.pending.delivered_ns < pending.delivered_ns)
-            or (other.created_ns < pending.delivered_ns and other.is_iterated and self._takes_as_usual(session))
+            or (other.created_ns < pending.delivered_ns and other.is_iterated and self._belongs(other, session))
             or other.is_begun_in_steps_of(session)
             for other in self._sessions.values()
         )
 
-    def _takes_as_usual(self, session: Session) -> bool:
-        """Whether the loop has taken about as many batches of other loaders in this step as in others; a validation may go
-        through an iterator that is kept for all."""
+    def _belongs(self, other: Session, session: Session) -> bool:
+        """Whether what a step took of an iterator that is kept is its own: batches to train on, or about as many of all
+        loaders as other steps take; a validation may go through an iterator that is kept for all."""
+        if other.pending is not None and other.pending.has_gradients:
+            return True
         total = self._others_total(session)
         taken = total - session.others_last
         is_frequent = taken * session.delivered <= MANIFOLD * (total - session.others_before)
@@ -835,6 +848,9 @@ class Engine:
         if self._ranks is None or self.is_following:
             return False
         was_alone = bool(self.absent_ranks)
+        if was_alone and self.clock_ns() < self._ask_ranks_ns:
+            return True
+        self._ask_ranks_ns = self.clock_ns() + ASK_RANKS_NS
         self.absent_ranks = self._ranks.absent(0 if was_alone else ranks.ARRIVE_S)
         if self.absent_ranks and not was_alone:
             self.progress(self.why_alone)

@@ -188,7 +188,6 @@ class Bench(Protocol):
     has_fleet: bool
     threads: int
     epoch_length: int | None
-    cycle: int
     pool_bytes: int
     affinity: list[int]
     machine_cores: list[int]
@@ -201,6 +200,8 @@ class Bench(Protocol):
 
     @property
     def workers(self) -> int: ...
+    @property
+    def cycle(self) -> int: ...
     @property
     def batches_left(self) -> int | None: ...
     @property
@@ -1008,7 +1009,7 @@ class Experiment:
             count = min(count, turn * math.ceil(FIRST_STEPS / turn))
         fleet = self._bench.fleet
         self._bench.synchronize()
-        start = end = turn_end = self._spent()
+        start = end = cycle_end = turn_end = self._spent()
         gap, unsettled = Spent(0, 0, 0), 0
         steps: list[Step] = []
         while len(steps) < count:
@@ -1016,9 +1017,10 @@ class Experiment:
             if self._has_failed(step, rung) or (source == "loader" and fleet != self._bench.fleet):
                 return None
             if not step.is_whole or self._is_stale(step):  # an epoch ended: what came between is left out, and the
-                if not unsettled and len(steps) >= turn:  # turn of the workers that it cut short
-                    del steps[len(steps) - len(steps) % turn :]
-                    end = turn_end
+                if not unsettled:  # turn of the workers, or the loop's cycle, that it cut short
+                    has_turn = len(steps) >= turn
+                    del steps[len(steps) - len(steps) % (turn if has_turn else self._bench.cycle) :]
+                    end = turn_end if has_turn else cycle_end
                 unsettled = self._resettle(source, rung, step, is_first=not unsettled) or settle
             if unsettled:
                 unsettled -= step.is_whole and not self._is_stale(step) and (unsettled > 1 or self._ends_cycle(step))
@@ -1028,13 +1030,15 @@ class Experiment:
                     self._bench.synchronize()
                     resumed = self._spent()
                     gap = gap.plus(resumed.minus(end))
-                    end = turn_end = resumed
+                    end = cycle_end = turn_end = resumed
                 continue
             steps.append(step)
             left = self._bench.batches_left
             if left is not None and left <= turn and len(steps) % turn == 0:
                 self._bench.synchronize()  # the epoch ends within the next turn: what was launched so far ends here
             end = self._spent()
+            if len(steps) % self._bench.cycle == 0:
+                cycle_end = end
             if len(steps) % turn == 0:
                 turn_end = end
                 if len(steps) >= 2 * turn and self._is_long(start.wall_ns + gap.wall_ns):
@@ -1097,7 +1101,9 @@ class Experiment:
 
     def _turn(self, source: str) -> int:
         """Steps of which a block has a multiple: one batch of each worker that makes them, and whole cycles of the loop."""
-        return math.lcm(max(1, self._bench.workers) if source == "loader" else 1, self._bench.cycle)
+        workers, cycle = max(1, self._bench.workers) if source == "loader" else 1, self._bench.cycle
+        both = math.lcm(workers, cycle)
+        return both if both <= MOST_STEPS or cycle == 1 else cycle * math.ceil(workers / cycle)
 
     def _ends_cycle(self, step: Step) -> bool:
         """Whether the loop was through with the batches that it had taken."""

@@ -26,6 +26,9 @@ LONGEST_DROP_NS = 10_000_000_000
 SOME = 3
 """A loop that uses more than one batch in so many does something with them."""
 
+FIRST_CYCLES = 4
+"""Cycles, as long as it took until the loop first worked, in which it may show that it takes several batches at once."""
+
 DROP_SHARE = 1 / 3
 """A loop that has only dropped batches for so much of an epoch is taken as it is: it may be there to time the loader."""
 
@@ -94,9 +97,10 @@ class Session:
         self.used = 0
         """Batches that the loop did something with."""
         self.cycle = 1
-        """Batches that the loop takes at once, to work on all of them before it takes the next."""
+        """Batches that the loop takes at once, to work on all of them before it takes the next; those of an epoch's end may
+        be fewer."""
         self._gap = 0
-        self._worked_at = 0
+        self._worked_at = self._first_worked_at = 0
         self.dropped = 0
         """Batches of this iterator that it dropped before it was taken for the training loader."""
         self.dropped_ns = 0
@@ -152,14 +156,16 @@ class Session:
         """The loop has worked after the batch that it was given last: on that one, or on all since it did so last, as where
         gradients are accumulated over batches that are taken together."""
         gap, self._worked_at = self.total - self._worked_at, self.total
-        self.cycle = gap if gap == self._gap else 1
+        self._first_worked_at = self._first_worked_at or self.total
+        self.cycle = gap if gap == self._gap else self.cycle
         self._gap = gap
         if self.cycle > 1:
             self.dropped = self.dropped_ns = 0
 
     def only_drops(self) -> bool:
         """Whether the loop has dropped nearly all batches for so long that it will not do anything else."""
-        if SOME * self.used > self.total:
+        may_show_cycle = self._worked_at and self.total <= FIRST_CYCLES * self._first_worked_at
+        if SOME * self.used > self.total or may_show_cycle:
             return False
         if self.length is None:
             return self.dropped_ns > DROP_PATIENCE_NS
