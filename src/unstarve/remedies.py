@@ -243,12 +243,14 @@ def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -
     if culprit.kind != "workers" or other is None or _is_begun_anew(culprit):
         return None
     wanted = _loader(recording).num_workers or int(_cores(recording))
-    _, remedy = _loading(recording, other, max(1, wanted))
+    number, remedy = _loading(recording, other, max(1, wanted))
+    spared = max(
+        HALF, 1 - 1 / min(number, max(1.0, _cores(recording)))
+    )  # one worker still makes batches beside the script
+    gain = estimate.computed(1 / (1 - spared * (1 - 1 / culprit.gain.value)), down=0.5, up=1.5)
     place = f" ({os.path.basename(other.source)})" if other.source else ""
     advice = f"{other.name}{place} has no workers, so that the script waits while each of its batches is made. {remedy.advice}"
-    return replace(
-        remedy, id=f"workers:{culprit.stage}", advice=advice, predicted_gain=culprit.gain, about=culprit.stage
-    )
+    return replace(remedy, id=f"workers:{culprit.stage}", advice=advice, predicted_gain=gain, about=culprit.stage)
 
 
 def _quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
