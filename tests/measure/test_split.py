@@ -133,6 +133,26 @@ def test_an_edited_file_is_refused() -> None:
         split.split(function)
 
 
+@pytest.mark.parametrize("body", ["return x", "yield x"])
+def test_source_that_does_not_compile_once_more_is_refused(body: str) -> None:
+    """A notebook's cell that awaits something outside of functions is no error of the program's."""
+    filename = f"/split/{next(_count)}.py"
+    source = f"def f(x):\n    {body}\nawait g()\n"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    cell = compile(source, filename, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = next(item for item in cell.co_consts if isinstance(item, types.CodeType))
+    with pytest.raises(Unsplittable, match="taken apart"):
+        (split.split if body == "return x" else split.switched)(types.FunctionType(code, {}))
+
+
+def test_source_that_is_nested_too_deep_is_refused() -> None:
+    """What Python compiles and we cannot walk through stays a whole."""
+    function = defined(f"def f(x):\n    return {'+'.join(['x'] * 600)}\n")
+    assert function(1) == 600
+    with pytest.raises(Unsplittable, match="RecursionError"):
+        split.split(function)
+
+
 def test_calls_of_harmless_namesakes_are_allowed() -> None:
     """`model.eval()` and `vars(x)` look at no frame."""
     split.split(defined("def f(m):\n    m.eval()\n    return vars(m), dir(m), globals()\n"))

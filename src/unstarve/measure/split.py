@@ -184,8 +184,15 @@ def _switched(filename: str, code: types.CodeType) -> Any:
     try:
         switcher = _Switcher(_normalised(filename, code, is_generator=True), code)
         return switcher.statements, _compiled_definition(code, switcher.definition(), filename)
-    except Unsplittable as refusal:
-        return str(refusal)
+    except Exception as error:
+        return _why_whole(error)
+
+
+def _why_whole(error: Exception) -> str:
+    """Why a function stays a whole. What else than a refusal of ours is raised, such as by source that compiles only in
+    a notebook or by an expression nested too deep, must not reach the program that is watched."""
+    is_refusal = isinstance(error, Unsplittable)
+    return str(error) if is_refusal else f"it cannot be taken apart ({type(error).__name__}: {error})"
 
 
 def is_container(parts: Split) -> bool:
@@ -213,8 +220,8 @@ def _anatomy(filename: str, code: types.CodeType) -> Any:
     try:
         definition = _normalised(filename, code)
         units, bodies = _number(definition)
-    except Unsplittable as refusal:
-        return str(refusal)
+    except Exception as error:
+        return _why_whole(error)
     return definition, units, bodies, filename, {}
 
 
