@@ -245,7 +245,34 @@ def test_nested_calls_become_units_in_pythons_order() -> None:
 def test_what_is_unpacked_is_a_unit_of_its_own(returned: str, callees: list[str]) -> None:
     """A star in a statement hides neither the call whose result it unpacks nor the others beside it."""
     units = split.split(defined(f"def f(self, i):\n    return {returned}\n")).units
-    assert [unit.callee for unit in units] == [*callees, None]
+    assert [unit.callee for unit in units if unit.callee] == callees
+
+
+@pytest.mark.parametrize(
+    "lazy", ["map(draw, x)", "(draw(k) for k in x)", "(draw(k) for k in list(x))", "each(draw, x)", "lazy"]
+)
+@pytest.mark.parametrize("around", ["(*{}, len(x), abs(1))", "abs(max(*{}, abs(1)))", "sum([*{}, abs(1)])"])
+def test_what_is_drawn_by_unpacking_is_timed_by_itself(lazy: str, around: str) -> None:
+    """The work of an iterator that a star draws from is charged to no call beside it."""
+    runtime = Quiet()
+    source = f"def f(x, draw):\n    lazy = map(draw, x)\n    return {around.format(lazy)}\n"
+    parts = split.split(defined(f"def each(g, x):\n    for k in x:\n        yield g(k)\n{source}"))
+    split.watched(parts)(runtime)([1, 2], lambda k: runtime.seen.append("drawn") or k)
+    drawn = runtime.seen.index("drawn")
+    assert runtime.seen[drawn : drawn + 2] == ["drawn", "drawn"]
+    event, number, _ = runtime.seen[drawn - 1]
+    assert event == "enter"
+    assert parts.units[number].callee is None
+    assert runtime.seen[drawn + 2] == ("leave", number, 0)
+
+
+@pytest.mark.parametrize("shown", ["[*map(draw, x)]", "(*map(draw, x), 3)", "[*(draw(k) for k in x)]"])
+def test_what_a_return_unpacks_is_a_unit(shown: str) -> None:
+    """Items that are drawn for what is returned take their time in a unit, and not after the last."""
+    runtime = Quiet()
+    function = defined(f"def f(x, draw):\n    return {shown}\n")
+    split.watched(split.split(function))(runtime)([1], lambda k: runtime.seen.append("drawn"))
+    assert runtime.seen[runtime.seen.index("drawn") + 1][0] == "leave"
 
 
 @pytest.mark.parametrize("test", ["(y := abs(x)) is None", "not (y := abs(x))", "(y := abs(x)) > 5 or x"])

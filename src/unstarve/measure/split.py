@@ -475,7 +475,7 @@ class _Normaliser:
             return self._unrolled(node, before)
         if isinstance(node, ast.Starred):
             node.value = self._inner(node.value, before)
-            return node
+            return self._unpacked(node, before)
         if isinstance(node, ast.BoolOp):
             node.values[0] = self._inner(node.values[0], before)
         elif isinstance(node, ast.IfExp):
@@ -526,11 +526,15 @@ class _Normaliser:
         return self._expression(node, before) if _has_work(node) else node
 
     def _pinned(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
-        """The operand evaluated at its turn; what is unpacked, unpacked there."""
-        if not isinstance(node, ast.Starred):
-            return self._temporary(node, before, is_pin=True)
+        """The operand evaluated at its turn."""
+        if isinstance(node, ast.Starred):
+            return self._unpacked(node, before)
+        return self._temporary(node, before, is_pin=True)
+
+    def _unpacked(self, node: ast.Starred, before: list[ast.stmt]) -> ast.expr:
+        """The items unpacked at their turn, by a unit: what they come from may be lazy, and do its work only here."""
         items = ast.copy_location(ast.Tuple([node], ast.Load()), node)
-        return ast.copy_location(ast.Starred(self._temporary(items, before, is_pin=True), ast.Load()), node)
+        return ast.copy_location(ast.Starred(self._temporary(items, before), ast.Load()), node)
 
     def _is_fixed(self, node: ast.expr, is_callee: bool) -> bool:
         """Whether it makes no difference if the operand is evaluated now or a little later."""
@@ -538,6 +542,8 @@ class _Normaliser:
             return node.id in self._local or _is_temporary(node.id) or (is_callee and self._is_global(node))
         if isinstance(node, ast.Attribute):
             return is_callee and self._is_global(_root(node))
+        if isinstance(node, ast.Starred):
+            return isinstance(node.value, ast.Name) and _is_temporary(node.value.id)
         if isinstance(node, ast.Tuple):
             return all(self._is_fixed(item, False) for item in node.elts)
         return isinstance(node, (ast.Constant, ast.Lambda))
@@ -666,6 +672,8 @@ def _has_work(node: ast.AST) -> bool:
         )
     if isinstance(node, ast.GeneratorExp):  # the work is done by what draws from it
         return _has_work(node.generators[0].iter)
+    if isinstance(node, ast.Starred) and isinstance(node.value, ast.GeneratorExp):
+        return True
     if (isinstance(node, ast.Call) and not _is_cheap(node)) or isinstance(node, _COMPREHENSIONS):
         return True
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and not isinstance(node.slice, ast.Constant):
