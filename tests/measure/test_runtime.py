@@ -1167,9 +1167,11 @@ def memoised(function):
 class Data:
     def __init__(self, root):
         self.root, self.remote, self.items, self.count = pathlib.Path(root), Remote(), [None] * 8, 0
-        self.records, self.fresh = [{"n": n} for n in range(8)], Fresh()
+        self.records, self.fresh, self.boxes = [{"n": n, "more": {}} for n in range(8)], Fresh(), np.ones(4)
     def extract(self, i):
         return np.full(4, i)
+    def same(self, r):
+        return r
     def remember(self, i, x):
         self.items += [x]
     @memoised
@@ -1219,6 +1221,9 @@ def served_alone(body: str, root: Any, *, opened: Any = ()) -> dict[str, str | N
         (("held = self.remote", "x = self.extract(i)", "held[i] = x"), "held"),
         (("x = self.extract(i)", "SEEN[i] = x"), "SEEN"),
         (("r = self.records[i]", "x = self.extract(i)", "r['x'] = x"), "self.records"),
+        (("x = self.extract(i)", "r = self.records[i]", "r['x'] = x", "r = dict(r)"), "self.records"),
+        (("r = self.records[i]", "r = self.same(r)", "x = self.extract(i)", "r['x'] = x"), "self.records"),
+        (("r = self.records[0]['more']", "x = self.extract(i)", "r['x'] = x"), "self.records"),
         (("x = self.extract(i)", "self.remember(i, x)"), "Data"),
         (("x = self.extract(i)", "self.last = x"), "self"),
     ],
@@ -1244,6 +1249,11 @@ def test_a_stage_inside_a_decorator_that_keeps_its_result_is_not_served_alone(tm
         ("x = self.extract(i)", "self.count += 1", "self.items[0] = i"),
         ("x = self.extract(i)", "x = np.append(x, 1)", "x[0] = x.sum()", "parts = []", "parts.append(x)"),
         ("r = self.fresh[i]", "x = self.extract(i)", "r['x'] = x", "r.update(y=x)"),
+        ("r = self.records[i]", "r = dict(r)", "x = self.extract(i)", "r['x'] = x"),
+        ("r = self.records[i]", "x = self.extract(i)", "r = {**r}", "r['x'] = x"),
+        ("x = self.extract(i)", "r = self.records[i]", "n = r['n']", "r = r.copy()", "r['x'] = x"),
+        ("r = self.records[i]", "if i: r = dict(r)", "x = self.extract(i)", "r['x'] = x"),
+        ("b = self.boxes", "b = b * 2", "x = self.extract(i)", "b[0] = x[0]", "self.count += 1"),
         ("x = self.extract(i)", "np.save(self.root / f'{i}.npy', x)", "x = abs(x)"),
         ("x = self.extract(i)", "print('sample', i, x.shape, file=open('/dev/null', 'w'))"),
     ],

@@ -933,10 +933,10 @@ def _why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[i
     parts = level.parts
     code = parts.function.__code__
     from_stage = frozenset(level.served).union(split.unit_at(parts, level.address)[0].outputs)
-    for name, attribute in sorted(split.stores_after(parts, level.address, from_stage), key=str):
+    for name, attribute, item in sorted(split.stores_after(parts, level.address, from_stage), key=str):
         if attribute is not None:
             holder = getattr(owner, "__dict__", {}).get(attribute) if name in code.co_varnames[:1] else None
-            is_program = type(holder) in (list, dict)
+            is_program = type(holder) in (list, dict) and (item not in frame or _is_among(frame[item], holder))
         elif name in frame:
             is_program = id(frame[name]) in known
         else:
@@ -944,6 +944,11 @@ def _why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[i
         if is_program:
             return _keeps(name if attribute is None else f"{name}.{attribute}")
     return None
+
+
+def _is_among(value: Any, holder: Any) -> bool:
+    """Whether the list or dictionary holds this very value, and no copy of it."""
+    return any(value is item for item in (holder.values() if isinstance(holder, dict) else holder))
 
 
 def _keeps(what: str) -> str:

@@ -979,9 +979,14 @@ def attributes_after(parts: Split, address: Address) -> frozenset[str]:
     return _remembered(parts, ("attributes", address), lambda: _Resumer(parts, address, used).attributes())
 
 
-def stores_after(parts: Split, address: Address, names: frozenset[str]) -> frozenset[tuple[str, str | None]]:
+Store = tuple[str, str | None, str | None]
+"""What a value is put into: the name of an object; the attribute of it whose element it is, if it is one; and the local that
+stands for this element, if one does."""
+
+
+def stores_after(parts: Split, address: Address, names: frozenset[str]) -> frozenset[Store]:
     """What values that come from these locals, or from the call that the unit leads through, are put into by what follows
-    the unit: names of objects, or with an attribute where it is an element of that."""
+    the unit."""
     used = _own_length(parts, address)
     return _remembered(parts, ("stores", address, names), lambda: _Resumer(parts, address, used).stores(set(names)))
 
@@ -1112,7 +1117,7 @@ class _Resumer:
         nodes = (item for statement in self._rest()[1] for item in ast.walk(statement))
         return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
 
-    def stores(self, names: set[str]) -> frozenset[tuple[str, str | None]]:
+    def stores(self, names: set[str]) -> frozenset[Store]:
         items = [item for statement in self._rest()[1] for item in _walk_scope(statement)]
         own = {argument.arg for argument in _arguments(self._parts.node)[:1]}
         modules = {
@@ -1226,18 +1231,52 @@ _TAKING_IN = frozenset(
 )  # fmt: skip
 
 
-def _origins(definition: ast.FunctionDef, name: str) -> set[tuple[str, str | None]]:
+def _origins(definition: ast.FunctionDef, name: str) -> set[Store]:
     """The name, and the objects that it stands for a part of: `x = self.cache` and `x = self.records[i]`."""
-    found: set[tuple[str, str | None]] = {(name, None)}
-    for node in ast.walk(definition):
-        if isinstance(node, ast.Assign) and name in {each.id for each in node.targets if isinstance(each, ast.Name)}:
-            outer = inner = node.value
-            while isinstance(inner, (ast.Attribute, ast.Subscript)):
-                outer, inner = inner, inner.value
-            is_element = any(isinstance(item, ast.Subscript) for item in _walk_chain(node.value))
-            if isinstance(inner, ast.Name) and isinstance(outer, ast.Attribute):
-                found.add((inner.id, outer.attr if is_element else None))
+    found: set[Store] = {(name, None, None)}
+    for block in _every_block(definition):
+        for position, node in enumerate(block):
+            if _assigns(node, name) and not _is_copied(block[position + 1 :], name):
+                chain = [*_walk_chain(node.value)]  # type: ignore[attr-defined]
+                owner = chain[-1].value if chain and isinstance(chain[-1], ast.Attribute) else None
+                if isinstance(owner, ast.Name):
+                    is_element = any(isinstance(item, ast.Subscript) for item in chain)
+                    attribute = chain[-1].attr if is_element else None  # type: ignore[attr-defined]
+                    found.add((owner.id, attribute, name if is_element and len(chain) == 2 else None))
     return found
+
+
+def _every_block(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """All lists of statements in the node."""
+    for item in ast.walk(node):
+        for _, value in ast.iter_fields(item):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                yield value
+
+
+def _assigns(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
+
+
+def _is_copied(statements: Sequence[ast.stmt], name: str) -> bool:
+    """Whether the name is bound to a copy of what it stands for before anything is put into that."""
+    for node in statements:
+        if _assigns(node, name):
+            return _is_new(node.value)  # type: ignore[attr-defined]
+        chains = (item for item in ast.walk(node) if isinstance(item, (ast.Subscript, ast.Attribute)))
+        mine = (item for item in chains if isinstance(root := _root(item), ast.Name) and root.id == name)
+        if any(isinstance(item.ctx, ast.Store) or _takes_in(getattr(item, "attr", "")) for item in mine):
+            return False
+    return False
+
+
+def _is_new(node: ast.expr) -> bool:
+    """Whether the expression gives an object that nobody else knows."""
+    displays = (ast.BinOp, ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)
+    return isinstance(node, displays) or (isinstance(node, ast.Call) and _last_name(node.func) in _COPYING)
+
+
+_COPYING = frozenset(("copy", "deepcopy", "dict", "list", "set", "clone"))
 
 
 def _walk_chain(node: ast.expr) -> Iterator[ast.expr]:
