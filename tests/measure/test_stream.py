@@ -425,6 +425,45 @@ class Data:
     assert len(data.buffer) == length
 
 
+@pytest.mark.parametrize(
+    ("noted", "taken", "is_kept"),
+    [
+        ("0.5", "", False),
+        ("(x, 'name')", "", False),
+        ("{'key': x, 'took': 0.5}", "", False),
+        ("bytes(x)", "", True),
+        ("[x] * 100", "", True),
+        ("'long ' * 100", "", True),
+        ("(x, bytes(x))", "", True),
+        ("x", "x -= self.log.pop(0) if len(self.log) > 3 else 0", True),
+    ],
+)
+def test_a_log_is_no_buffer(noted: str, taken: str, is_kept: bool) -> None:
+    """Figures and names that a step adds to a list of the object's, and that nothing takes out, leave it free to be
+    skipped; data do not, nor what another step takes out again."""
+    source = f"""
+class Data:
+    def __init__(self):
+        self.log = []
+    def decode(self, x):
+        self.log.append({noted})
+        return -x
+    def __iter__(self):
+        for number in range(1, 10000):
+            y = self.decode(number)
+            x = number
+            {taken or "pass"}
+            yield y
+"""
+    stream, first = streamed(data_of(source)), StreamObserver()
+    watched(stream, first, 2)
+    fill = filled(stream, list(first.costs))
+    address = address_of(first, "self.decode")
+    assert (address in fill.refused) == is_kept
+    if not is_kept:
+        assert all(y < 0 for y in served(stream, fill, address, 12, resume=False))
+
+
 def test_a_file_is_not_read_out_of_step(tmp_path: Any) -> None:
     """A read that moves on a file of the whole loop is refused, since the next read would find other bytes."""
     (tmp_path / "records").write_bytes(bytes(range(250)) * 20)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
+import numbers
 import operator
 import sys
 import time
@@ -227,6 +228,10 @@ class Effects:
     """Whether it puts something into a buffer that outlives the turn, or takes something out."""
     changed: set[str] = field(default_factory=set)
     """Locals of the turn that it changed in place."""
+    noted: set[str] = field(default_factory=set)
+    """Attributes to which it adds small plain values: a log, unless some statement takes from it."""
+    taken: set[str] = field(default_factory=set)
+    """Attributes that it makes shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +386,12 @@ class Turns:
     def _effects(self, number: int) -> Effects:
         return self.stream.effects.setdefault((self._parts.function.__code__, number), Effects())
 
+    def _is_lasting(self, number: int) -> bool:
+        """Whether the statement works on a buffer that outlives the turn."""
+        effects = self._effects(number)
+        is_taken = any(not effects.noted.isdisjoint(other.taken) for other in self.stream.effects.values())
+        return effects.is_lasting or is_taken
+
     def _skipped(self) -> frozenset[int]:
         """Steps of this generator that the present order skips."""
         if self.stream.serving is not self._serving:
@@ -400,7 +411,7 @@ class Turns:
         for number, statement in enumerate(self._parts.statements[: last + 1]):
             effects = self._effects(number)
             makes_locals = statement.unit.is_loop or bool(statement.unit.outputs) or bool(effects.changed)
-            if statement.loop == loop and statement.can_skip and makes_locals and not effects.is_lasting:
+            if statement.loop == loop and statement.can_skip and makes_locals and not self._is_lasting(number):
                 yield number
 
     def _loop_of(self, serving: Serving) -> int | None:
@@ -434,7 +445,7 @@ class Turns:
         """
         if not statement.can_skip:
             raise Unsplittable("what it changes outlives a turn of its loop")
-        if self._effects(number).is_lasting:
+        if self._is_lasting(number):
             raise Unsplittable("it works on a buffer that outlives a turn of its loop")
         if not statement.unit.is_loop and any(_is_drawn_from(frame.get(name)) for name in statement.foreign):
             raise Unsplittable("it draws from something that outlives a turn of its loop")
@@ -665,7 +676,14 @@ class StreamObserver:
         now = _prints(frame, statement)
         own = set(statement.unit.outputs)
         effects.changed |= {name for name, mark in now.items() if name not in own and self._marks.get(name) != mark}
-        effects.is_lasting |= self._lengths != _lengths(frame, statement, owner)
+        lengths = _lengths(frame, statement, owner)
+        for name in self._lengths.keys() | lengths.keys():
+            more = lengths.get(name, 0) - self._lengths.get(name, 0)
+            if more > 0 and name[0] == "." and _is_log(getattr(owner, name[1:]), more):
+                effects.noted.add(name)
+            elif more != 0:
+                effects.is_lasting = True
+                effects.taken |= {name} if more < 0 else set()
 
     def guarded(self, address: Address, action: Callable[[], None]) -> None:
         """Carry out `action`, which looks at objects of the user's; whatever goes wrong costs this cut point only."""
@@ -689,6 +707,28 @@ def _lengths(frame: dict[str, Any], statement: Statement, owner: Any) -> dict[st
     seen = {name: frame[name] for name in statement.foreign if isinstance(frame.get(name), _BUFFERS)}
     kept = {f".{name}": item for name, item in getattr(owner, "__dict__", {}).items() if isinstance(item, _QUEUES)}
     return {name: len(item) for name, item in (seen | kept).items()}
+
+
+def _is_log(items: Any, more: int) -> bool:
+    """Whether a list that has grown by so much looks like a log of figures and names, and not like a buffer of data."""
+    is_list = isinstance(items, (list, collections.deque))
+    return is_list and more <= _MOST_NOTED and all(_is_note(item) for item in (items[0], items[-1]))
+
+
+def _is_note(value: Any) -> bool:
+    if type(value) in (tuple, list, dict):
+        inner = [*value.values()] if type(value) is dict else value
+        return len(inner) <= _MOST_NOTED and all(_is_note(item) for item in inner)
+    return isinstance(value, (numbers.Number, types.NoneType)) or (
+        isinstance(value, str) and len(value) <= _NOTED_CHARS
+    )
+
+
+_MOST_NOTED = 8
+"""A list that grows by more in a turn, or by a value of more parts, gathers data, such as a text's tokens."""
+
+_NOTED_CHARS = 256
+"""A longer text may be a sample."""
 
 
 def _prints(frame: dict[str, Any], statement: Statement) -> dict[str, Any]:
