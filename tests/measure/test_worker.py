@@ -164,6 +164,20 @@ def test_after_a_pass_aside_nothing_is_made_until_the_next_order() -> None:
     assert worker.fetch().data[1].tolist() == list(range(16, 24))
 
 
+def test_a_worker_says_once_how_it_is_set_up() -> None:
+    """The first pass that comes to its end tells it, even if a slow worker's passes before were cut short."""
+    worker = Worker(Squares())
+    worker.watch(1, aside=False, samples=50)
+    assert worker.fetch().telemetry.findings is None
+    told = []
+    for number in (2, 3):
+        worker.watch(number)
+        found = until_findings(worker)[-1].telemetry.findings
+        assert isinstance(found, Findings)
+        told.append("threads" in found.environment)
+    assert told == [True, False]
+
+
 def test_pools_are_filled_aside() -> None:
     """After filling beside the loop, finished samples and collated batches can be served, whole."""
     worker = Worker(Squares())

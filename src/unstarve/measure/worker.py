@@ -486,9 +486,9 @@ class Instruments:
     def _watched(self, order: dict[str, Any], index: Any) -> Any:
         if self._watch is None or self._watch.number != order["pass"]:
             stream = self._stream if self._stream is getattr(self._fetcher, "dataset_iter", None) else None
-            is_first = self._watch is None
+            is_untold = self._watch is None or self._watch.owes_environment
             self._watch = _Watch(order, self._fetcher, self._worker, self._scout, stream, self._why_no_stream)
-            self._watch.tells_environment = is_first
+            self._watch.tells_environment = is_untold
             self._watch.begin(self._sample_pool, self._batch_pool)
         self._recent.extend(index if self._fetcher.auto_collation else [index])
         watch = self._watch
@@ -628,6 +628,11 @@ class _Watch:
     def chains(self) -> dict[Address, Any]:
         """Functions on the way to each cut point."""
         return self._observer.chains
+
+    @property
+    def owes_environment(self) -> bool:
+        """Whether it was to say how the process is set up, and has not come to its end yet."""
+        return self.tells_environment and not self._reported
 
     def begin(self, sample_pool: Pool, batch_pool: Pool) -> None:
         """Fill these pools too."""
