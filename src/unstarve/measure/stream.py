@@ -62,7 +62,8 @@ _BUFFERS = (list, dict, set, bytearray, collections.deque)
 """A statement that makes one of these longer or shorter leaves something for later turns, so that it must run."""
 
 _QUEUES = (list, bytearray, collections.deque)
-"""The same among the attributes of an object, where a dictionary that grows is a memory of what was made."""
+"""The same among the attributes of an object, where a dictionary that grows is a memory of what was made, and a list of
+figures and names a log."""
 
 Place = tuple[types.CodeType, int]
 """A statement, by its function's code and its number."""
