@@ -1223,6 +1223,7 @@ def served_alone(body: str, root: Any, *, opened: Any = ()) -> dict[str, str | N
         (("r = self.records[i]", "x = self.extract(i)", "r['x'] = x"), "self.records"),
         (("x = self.extract(i)", "r = self.records[i]", "r['x'] = x", "r = dict(r)"), "self.records"),
         (("r = self.records[i]", "r = self.same(r)", "x = self.extract(i)", "r['x'] = x"), "self.records"),
+        (("r = self.records[i]", "r = dict(r)", "x = self.extract(i)", "r['more']['x'] = x"), "self.records"),
         (("r = self.records[0]['more']", "x = self.extract(i)", "r['x'] = x"), "self.records"),
         (("x = self.extract(i)", "self.remember(i, x)"), "Data"),
         (("x = self.extract(i)", "self.last = x"), "self"),

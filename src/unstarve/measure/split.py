@@ -1130,7 +1130,8 @@ class _Resumer:
             found |= {root.id for root in map(_root, puts) if isinstance(root, ast.Name) and root not in puts}
             names |= {root.id for root in map(_root, puts) if isinstance(root, ast.Name)} - own
             if len(names) + len(found) == before:
-                return frozenset(origin for name in found for origin in _origins(self._parts.node, name))
+                deep = {_last_name(_root(put)) for put in puts if len([*_walk_chain(put)]) > 1}
+                return frozenset(origin for name in found for origin in _origins(self._parts.node, name, name in deep))
 
     def _rest(self) -> tuple[ast.FunctionDef, list[ast.stmt]]:
         # copying a long function takes milliseconds, and a worker waits for it at each cut
@@ -1231,18 +1232,19 @@ _TAKING_IN = frozenset(
 )  # fmt: skip
 
 
-def _origins(definition: ast.FunctionDef, name: str) -> set[Store]:
-    """The name, and the objects that it stands for a part of: `x = self.cache` and `x = self.records[i]`."""
+def _origins(definition: ast.FunctionDef, name: str, is_deep: bool) -> set[Store]:
+    """The name, and the objects that it stands for a part of: `x = self.cache` and `x = self.records[i]`. What is put into
+    a part of it (`is_deep`) is put into a copy of it, too."""
     found: set[Store] = {(name, None, None)}
     for block in _every_block(definition):
         for position, node in enumerate(block):
-            if _assigns(node, name) and not _is_copied(block[position + 1 :], name):
+            if _assigns(node, name) and (is_deep or not _is_copied(block[position + 1 :], name)):
                 chain = [*_walk_chain(node.value)]  # type: ignore[attr-defined]
                 owner = chain[-1].value if chain and isinstance(chain[-1], ast.Attribute) else None
                 if isinstance(owner, ast.Name):
                     is_element = any(isinstance(item, ast.Subscript) for item in chain)
                     attribute = chain[-1].attr if is_element else None  # type: ignore[attr-defined]
-                    found.add((owner.id, attribute, name if is_element and len(chain) == 2 else None))
+                    found.add((owner.id, attribute, name if is_element and len(chain) == 2 and not is_deep else None))
     return found
 
 
