@@ -265,6 +265,7 @@ class Experiment:
         self._began_ns = bench.clock_ns()
         self._random = random.Random(options.seed)
         self._generation = 0
+        self._do_workers_rest = False
         self._pass = 0
         self._period_ns = 0.0
         self._is_starved = False
@@ -945,11 +946,12 @@ class Experiment:
     def _rest(self, source: str) -> Program:
         """Have the workers make nothing more, and wait until they have made what they are at: what a loop does that is fed
         from cache is to be seen on a machine with nothing else to do, whatever was measured before."""
-        if not self._bench.workers or self._bench.epoch_length is None:
+        if self._do_workers_rest or not self._bench.workers or self._bench.epoch_length is None:
             return
         self._issue({"mode": "idle"})
         wait_ns = min(self._fetch_ns() or self._period_ns * self._bench.workers, LONGEST_CLEARING * self.budget_s * 1e9)
         yield from self._go_on_from_cache(source, wait_ns)
+        self._do_workers_rest = True
 
     def _go_on_from_cache(self, source: str, wait_ns: float) -> Program:
         """Have the loop go on, fed from cache, for so long."""
@@ -1120,6 +1122,7 @@ class Experiment:
         return self._bench.clock_ns() - start > 0.08e9 * self.budget_s
 
     def _issue(self, order: dict[str, Any]) -> None:
+        self._do_workers_rest = False
         self._generation = self._bench.issue(order)
 
 
