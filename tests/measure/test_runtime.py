@@ -462,7 +462,7 @@ def check_cut(module: Any, recorder: Any, address: Any, index: int, data: Any) -
         assert tail.error is None, (address, tail.error)
         assert draws_privately or same(tail.result, whole.result), address
         assert draws_privately or tail.log == whole.log[len(whole.log) - len(tail.log) :], address
-    keeps = any(level.why_not_alone for level in chain)
+    keeps = any(level.why_not_alone or level.left_in for level in chain)
     for _ in range(3 if same(rng, before) and not draws_privately and not keeps else 0):
         vars(data).update(state)
         stub = Outcome(module, lambda: Server(pool, chain, resume=False).run((data, index)))
@@ -1148,7 +1148,7 @@ def test_what_is_installed_is_not_the_users(filename: str, expected: bool) -> No
 # --- What a knock-out would leave behind ------------------------------------------------------------------------------
 
 CACHES = """
-import contextlib, pathlib, torch
+import contextlib, pathlib, time, torch
 import numpy as np
 SEEN = {}
 class Remote:  # as of a cache in another process: nothing of it shows here
@@ -1168,12 +1168,21 @@ class Data:
     def __init__(self, root):
         self.root, self.remote, self.items, self.count = pathlib.Path(root), Remote(), [None] * 8, 0
         self.records, self.fresh, self.boxes = [{"n": n, "more": {}} for n in range(8)], Fresh(), np.ones(4)
+        self.seen, self.times, self.files, self.masks, self.held = [], [], {}, {}, {}
     def extract(self, i):
         return np.full(4, i)
     def same(self, r):
         return r
     def remember(self, i, x):
         self.items += [x]
+    def hold(self, i, x):
+        self.held[i] = {"x": x * 2}
+    def note(self, i, x):
+        self.seen.append(i)
+        self.times.append(time.perf_counter())
+        self.files[f"shard {i}"] = open("/dev/null")
+        if i == 2:
+            self.masks[x.shape] = np.ones(x.shape)
     @memoised
     def memo(self, i):
         x = self.extract(i)
@@ -1226,6 +1235,7 @@ def served_alone(body: str, root: Any, *, opened: Any = ()) -> dict[str, str | N
         (("r = self.records[i]", "r = dict(r)", "x = self.extract(i)", "r['more']['x'] = x"), "self.records"),
         (("r = self.records[0]['more']", "x = self.extract(i)", "r['x'] = x"), "self.records"),
         (("x = self.extract(i)", "self.remember(i, x)"), "Data"),
+        (("x = self.extract(i)", "self.hold(i, x)"), "Data"),
         (("x = self.extract(i)", "self.last = x"), "self"),
     ],
 )
@@ -1248,6 +1258,7 @@ def test_a_stage_inside_a_decorator_that_keeps_its_result_is_not_served_alone(tm
     "lines",
     [
         ("x = self.extract(i)", "self.count += 1", "self.items[0] = i"),
+        ("x = self.extract(i)", "self.note(i, x)"),
         ("x = self.extract(i)", "x = np.append(x, 1)", "x[0] = x.sum()", "parts = []", "parts.append(x)"),
         ("r = self.fresh[i]", "x = self.extract(i)", "r['x'] = x", "r.update(y=x)"),
         ("r = self.records[i]", "r = dict(r)", "x = self.extract(i)", "r['x'] = x"),
@@ -1260,7 +1271,8 @@ def test_a_stage_inside_a_decorator_that_keeps_its_result_is_not_served_alone(tm
     ],
 )
 def test_the_usual_statement_can_be_served_alone(lines: tuple, tmp_path: Any) -> None:
-    """Counting samples, changing a sample in place, gathering its parts and printing leave nothing behind that matters."""
+    """Counting samples, changing a sample in place, gathering its parts and printing leave nothing behind that matters; nor
+    do notes about samples, files that stay open, and what is made once for many."""
     found = served_alone("\n        ".join(lines), tmp_path)
     last = "x = abs(x)" if lines[-1] == "x = abs(x)" else "x = self.extract(i)"
     assert found[last] is None

@@ -448,3 +448,20 @@ def test_a_dictionary_that_answers_to_every_name_is_no_file() -> None:
     original["a"] += 1
     assert type(duplicate) is Lenient
     assert torch.equal(duplicate["a"], torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"x": [np.zeros(2)]}, True),
+        (torch.zeros(3), True),
+        (Image.new("L", (4, 4)), True),
+        (bytes(9), True),
+        ([1, 2.0, "name", None, np.float64(3.0), torch.tensor(3)], False),
+        ({"path": "x" * 999, "boxes": [[1, 2, 3, 4]]}, False),
+        (threading.Lock(), False),
+    ],
+)
+def test_data_are_told_from_numbers_and_names(value: Any, expected: bool) -> None:
+    """What makes up a sample is data wherever it stands in containers; numbers, names and handles are not."""
+    assert values.holds_data(value) is expected

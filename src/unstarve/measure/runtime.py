@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import operator
 import os
 import resource
@@ -181,6 +182,8 @@ class Level:
     """Locals that a stub must replace: what the stage assigned or changed in place, and what is entangled with it."""
     why_not_alone: str | None = field(default=None, compare=False)
     """Why the stage must not be served without what comes before it."""
+    left_in: str | None = field(default=None, compare=False)
+    """The same, as most samples show that were kept."""
 
 
 @dataclass(slots=True)
@@ -291,6 +294,8 @@ class Observer:
         self._reads = ReadCount(self._delay)
         self._writes = WriteCount()
         self._kept: dict[Address, _Kept] = {}
+        self._left: dict[Address, list[str | None]] = {}
+        """For each cut point and each sample kept there, why the stage must not be served alone, as far as that showed."""
         self._last: tuple[tuple[int, int, int], int, int] | None = None
         """The kernel's counts at the end of a unit, for the one that follows at once: asking costs microseconds each."""
 
@@ -701,12 +706,15 @@ class Observer:
         began = time.perf_counter_ns()
         written = self._writes.read()
         for address, kept in self._kept.items():
-            grown = next((owner for owner, state in kept.states if _has_grown(state, _state(owner))), None)
-            if grown is not None:
-                self.chains[address][0].why_not_alone = _keeps(type(grown).__name__)
-            elif written - kept.written_bytes > PRINTED_BYTES:
-                self.chains[address][0].why_not_alone = _keeps("a file")
+            self._guarded(address, functools.partial(self._note_left, address, kept, written))
         self._overhead_ns += time.perf_counter_ns() - began
+
+    def _note_left(self, address: Address, kept: _Kept, written_bytes: int) -> None:
+        """Most samples count: something made on first use, or for a few of them, is no cache of what the stage gives."""
+        left = self._left.setdefault(address, [])
+        left.append(_left_in(kept, written_bytes))
+        reasons = [reason for reason in left if reason is not None]
+        self.chains[address][0].left_in = reasons[-1] if 2 * len(reasons) > len(left) else None
 
     def _frames(self, innermost: dict[str, Any]) -> list[tuple[Level, dict[str, Any]]]:
         """For each function on the way to here, its part of the address and the locals that its rest may read."""
@@ -955,11 +963,24 @@ def _keeps(what: str) -> str:
     return f"what comes from it is kept in {what}, where values of another sample must not end up"
 
 
-def _has_grown(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether a list, dictionary or set among the attributes holds more than before."""
-    traces = ((before[name], trace) for name, trace in now.items() if name in before)
-    pairs = ((old, new) for old, new in traces if isinstance(old, tuple) and isinstance(new, tuple))
-    return any(old[0] == new[0] and isinstance(new[1], int) and new[1] > old[1] for old, new in pairs)
+def _left_in(kept: _Kept, written_bytes: int) -> str | None:
+    """The reason if the sample has put data into the owner of a function, or into a file, since its value was kept."""
+    grown = next((owner for owner, state in kept.states if _has_grown(state, owner)), None)
+    if grown is not None:
+        return _keeps(type(grown).__name__)
+    return _keeps("a file") if written_bytes - kept.written_bytes > PRINTED_BYTES else None
+
+
+def _has_grown(before: dict[str, Any], owner: Any) -> bool:
+    """Whether a list or dictionary among the attributes holds more data than before; numbers, names and handles do not
+    count, which are there to count samples or to open a file once."""
+    for name, value in getattr(owner, "__dict__", {}).items():
+        trace = before.get(name)
+        if isinstance(value, (list, dict)) and isinstance(trace, tuple) and trace[0] == id(value):
+            items = value.values() if isinstance(value, dict) else value
+            if any(map(values.holds_data, itertools.islice(reversed(items), max(0, len(value) - trace[1])))):
+                return True
+    return False
 
 
 PRINTED_BYTES = 128
@@ -1038,7 +1059,8 @@ class Server:
 
     def __init__(self, pool: Pool, chain: list[Level], *, resume: bool) -> None:
         make = split.resumed if resume else split.stubbed
-        why_not = next((level.why_not_alone for level in chain if level.why_not_alone), None)
+        reasons = (reason for level in chain for reason in (level.why_not_alone, level.left_in))
+        why_not = next(filter(None, reasons), None)
         if why_not is not None and not resume:
             raise Unsplittable(why_not)
         self.pool = pool

@@ -50,6 +50,8 @@ FORCED_BYTES = 64 * 2**20
 FORCED_FILE_BYTES = 8 * 2**20
 """The same for maps of whole files, of which a sample may be a part."""
 
+NUMBER_BYTES = 8
+"""An array or a tensor of so many bytes is a number."""
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 """Immutable values without parts."""
@@ -476,6 +478,17 @@ def _content_bytes(leaf: Any) -> int:
     if type(leaf) is list:
         return sum(len(item) if isinstance(item, (str, bytes)) else 8 for item in leaf)
     return int(getattr(leaf, "nbytes", 0))
+
+
+def holds_data(value: Any, depth: int = 4) -> bool:
+    """Whether a tensor, array, picture or bytes of more than one number are in `value`; containers are looked through, and
+    other objects are handles."""
+    if isinstance(value, _CONTAINERS) or dataclasses.is_dataclass(value):
+        return depth > 0 and any(holds_data(part, depth - 1) for part in _inner(value))
+    if _is_array(value) and isinstance(value, sys.modules["numpy"].memmap):
+        return False
+    is_kind = isinstance(value, (torch.Tensor, bytes, bytearray)) or _is_array(value) or _is_picture(value)
+    return is_kind and _content_bytes(value) > NUMBER_BYTES
 
 
 def _tensor_bytes(leaf: torch.Tensor, seen: set[int]) -> int:
