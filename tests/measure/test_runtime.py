@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from unstarve.measure import split
-from unstarve.measure.runtime import Observer, Server, is_library, resolve
+from unstarve.measure.runtime import Observer, Server, is_as_large, is_library, resolve
 
 _numbers = itertools.count()
 
@@ -1173,6 +1173,8 @@ class Data:
         return np.full(4, i)
     def same(self, r):
         return r
+    def extract_large(self, i):
+        return np.full(9999, i)
     def remember(self, i, x):
         self.items += [x]
     def hold(self, i, x):
@@ -1268,14 +1270,31 @@ def test_a_stage_inside_a_decorator_that_keeps_its_result_is_not_served_alone(tm
         ("b = self.boxes", "b = b * 2", "x = self.extract(i)", "b[0] = x[0]", "self.count += 1"),
         ("x = self.extract(i)", "np.save(self.root / f'{i}.npy', x)", "x = abs(x)"),
         ("x = self.extract(i)", "print('sample', i, x.shape, file=open('/dev/null', 'w'))"),
+        ("x = self.extract_large(i)", "print('long/' * 199, i, file=open('/dev/null', 'w'))"),
+        ("x = self.extract(i)", "open('/dev/null', 'w').write('line ' * 1999 * (i == 2))"),
     ],
 )
 def test_the_usual_statement_can_be_served_alone(lines: tuple, tmp_path: Any) -> None:
     """Counting samples, changing a sample in place, gathering its parts and printing leave nothing behind that matters; nor
     do notes about samples, files that stay open, and what is made once for many."""
     found = served_alone("\n        ".join(lines), tmp_path)
-    last = "x = abs(x)" if lines[-1] == "x = abs(x)" else "x = self.extract(i)"
+    last = "x = abs(x)" if lines[-1] == "x = abs(x)" else next(line for line in lines if "extract" in line)
     assert found[last] is None
+
+
+@pytest.mark.parametrize(
+    ("written", "content", "expected"),
+    [
+        (160, 32, True),  # a small array in a file
+        (120, 32, False),  # a line that is printed
+        (9_000, 150_528, True),  # a picture, compressed
+        (3_000, 150_528, False),  # what is asked of a server, or logged about a picture
+        (1_700, 3_072, True),
+    ],
+)
+def test_what_is_written_is_told_from_lines_by_its_size(written: int, content: int, expected: bool) -> None:
+    """What a file keeps of a value is about as large as the value, or large in itself."""
+    assert is_as_large(written, content) is expected
 
 
 class Odd(dict):

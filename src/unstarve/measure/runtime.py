@@ -237,6 +237,8 @@ class _Kept:
     """What the thread had written."""
     states: list[tuple[Any, dict[str, Any]]]
     """The owners of functions on the way, and their attributes."""
+    content_bytes: int
+    """Size of what came from the stage."""
 
 
 @dataclass(slots=True)
@@ -693,11 +695,15 @@ class Observer:
                 raise Unsplittable(f"data pass through {carrier}, which a cache at this point does not see")
             return
         _refuse_undecoded(frames)
-        self._chain(address, frames, item, known)
+        chain = self._chain(address, frames, item, known)
         snapshot = values.snapshot([marked(frame, known) for _, frame in frames], shared)
         self.pools[address].add(snapshot, shared)
         owners = [item.owner for item in self._stack if item.parts is not None and item.owner is not None]
-        self._kept[address] = _Kept(self._writes.read(), [(owner, _state(owner)) for owner in owners])
+        served = [
+            frame[name] for frame, level in zip(snapshot, chain, strict=True) for name in frame.keys() & level.served
+        ]
+        states = [(owner, _state(owner)) for owner in owners]
+        self._kept[address] = _Kept(self._writes.read(), states, values.content_bytes(served))
 
     def _see_what_is_left(self) -> None:
         """Note the stages whose results the sample has put into a cache of the program's, or into a file."""
@@ -732,8 +738,8 @@ class Observer:
 
     def _chain(
         self, address: Address, frames: list[tuple[Level, dict[str, Any]]], item: _Open, known: set[int]
-    ) -> None:
-        """Check that all samples come the same way, and learn what the stage changes on it."""
+    ) -> list[Level]:
+        """The functions on the way, which must be the same for all samples, with what the stage was seen to change."""
         chain = self.chains.setdefault(address, [level for level, _ in frames])
         if chain != [level for level, _ in frames]:
             raise values.Uncopyable("it is reached through different functions for different samples")
@@ -745,6 +751,7 @@ class Observer:
         functions = [item for item in self._stack if item.parts is not None]
         for level, (_, frame), function in zip(chain, frames, functions, strict=True):
             level.why_not_alone = level.why_not_alone or _why_not_alone(level, frame, function.owner, known)
+        return chain
 
     def _carrier(self, frames: list[tuple[Level, dict[str, Any]]]) -> str | None:
         """An attribute that was set or changed on the way here and is read later, if there is one."""
@@ -968,7 +975,14 @@ def _left_in(kept: _Kept, written_bytes: int) -> str | None:
     grown = next((owner for owner, state in kept.states if _has_grown(state, owner)), None)
     if grown is not None:
         return _keeps(type(grown).__name__)
-    return _keeps("a file") if written_bytes - kept.written_bytes > PRINTED_BYTES else None
+    is_file = is_as_large(written_bytes - kept.written_bytes, kept.content_bytes)
+    return _keeps("a file") if is_file else None
+
+
+def is_as_large(written_bytes: int, content_bytes: int) -> bool:
+    """Whether so much was written that it may be this content, compressed; lines that are logged, or what is asked of a
+    server, are less."""
+    return written_bytes > max(PRINTED_BYTES, min(content_bytes // 2, SMALL_FILE_BYTES))
 
 
 def _has_grown(before: dict[str, Any], owner: Any) -> bool:
@@ -985,6 +999,9 @@ def _has_grown(before: dict[str, Any], owner: Any) -> bool:
 
 PRINTED_BYTES = 128
 """So much of what is written may be a line that is printed; the smallest array in a file is more."""
+
+SMALL_FILE_BYTES = 4096
+"""A file with a large value in it, such as a picture, has more."""
 
 
 def _refuse_undecoded(frames: list[tuple[Level, dict[str, Any]]]) -> None:
