@@ -1152,7 +1152,7 @@ import contextlib, pathlib, time, torch
 import numpy as np
 SEEN = {}
 class Remote:  # as of a cache in another process: nothing of it shows here
-    __slots__ = ("held",)
+    __slots__ = ("held", "last")
     def __init__(self): self.held = {}
     def __contains__(self, key): return key in self.held
     def __getitem__(self, key): return self.held[key]
@@ -1163,6 +1163,11 @@ def memoised(function):
     def wrapper(self, i):
         store[i] = function(self, i)
         return store[i] * 1
+    return wrapper
+def plain(function):
+    def wrapper(self, i):
+        found = function(self, i)
+        return found
     return wrapper
 class Data:
     def __init__(self, root):
@@ -1189,6 +1194,11 @@ class Data:
     def memo(self, i):
         x = self.extract(i)
         return x
+    @plain
+    def hidden(self, i):
+        y = self.extract(i)
+        self.last = y
+        return i
     def __getitem__(self, i):
         {body}
         return x, i
@@ -1238,7 +1248,10 @@ def served_alone(body: str, root: Any, *, opened: Any = ()) -> dict[str, str | N
         (("r = self.records[0]['more']", "x = self.extract(i)", "r['x'] = x"), "self.records"),
         (("x = self.extract(i)", "self.remember(i, x)"), "Data"),
         (("x = self.extract(i)", "self.hold(i, x)"), "Data"),
-        (("x = self.extract(i)", "self.last = x"), "self"),
+        (("x = self.extract(i)", "self.last = x"), "Data.last"),
+        (("x = self.extract(i)", "y = {'x': x + 1}", "self.last, self.count = y, i"), "Data.last"),
+        (("x = self.extract(i)", "self.items += [x]"), "Data"),
+        (("x = self.extract(i)", "self.remote.last = x"), "self"),
     ],
 )
 def test_a_stage_is_not_served_alone_where_its_results_are_kept(lines: tuple, kept_in: str, tmp_path: Any) -> None:
@@ -1256,11 +1269,18 @@ def test_a_stage_inside_a_decorator_that_keeps_its_result_is_not_served_alone(tm
     assert found["x = self.memo(i)"] is None
 
 
+def test_a_stage_that_a_method_keeps_in_its_object_is_not_served_alone(tmp_path: Any) -> None:
+    """Also where a decorator hides whose method it is, so that nobody looks at the object later."""
+    found = served_alone("x = self.hidden(i)", tmp_path, opened=[(0,), (0, 0)])
+    assert "kept in self" in str(found["y = self.extract(i)"])
+
+
 @pytest.mark.parametrize(
     "lines",
     [
         ("x = self.extract(i)", "self.count += 1", "self.items[0] = i"),
         ("x = self.extract(i)", "self.note(i, x)"),
+        ("x = self.extract(i)", "(self.size,), self.kind = x.shape, f'{x.dtype}'"),
         ("x = self.extract(i)", "x = np.append(x, 1)", "x[0] = x.sum()", "parts = []", "parts.append(x)"),
         ("r = self.fresh[i]", "x = self.extract(i)", "r['x'] = x", "r.update(y=x)"),
         ("r = self.records[i]", "r = dict(r)", "x = self.extract(i)", "r['x'] = x"),
@@ -1276,7 +1296,7 @@ def test_a_stage_inside_a_decorator_that_keeps_its_result_is_not_served_alone(tm
 )
 def test_the_usual_statement_can_be_served_alone(lines: tuple, tmp_path: Any) -> None:
     """Counting samples, changing a sample in place, gathering its parts and printing leave nothing behind that matters; nor
-    do notes about samples, files that stay open, and what is made once for many."""
+    do notes about samples, such as their sizes, files that stay open, and what is made once for many."""
     found = served_alone("\n        ".join(lines), tmp_path)
     last = "x = abs(x)" if lines[-1] == "x = abs(x)" else next(line for line in lines if "extract" in line)
     assert found[last] is None

@@ -184,6 +184,8 @@ class Level:
     """Why the stage must not be served without what comes before it."""
     left_in: str | None = field(default=None, compare=False)
     """The same, as most samples show that were kept."""
+    sets: set[str] = field(default_factory=set, compare=False)
+    """Attributes of the function's owner that the rest of it sets to what comes from the stage."""
 
 
 @dataclass(slots=True)
@@ -235,8 +237,8 @@ class _Kept:
 
     written_bytes: int
     """What the thread had written."""
-    states: list[tuple[Any, dict[str, Any]]]
-    """The owners of functions on the way, and their attributes."""
+    states: list[tuple[Level, Any, dict[str, Any]]]
+    """The methods on the way, with their owners and the attributes of these."""
     content_bytes: int
     """Size of what came from the stage."""
 
@@ -698,11 +700,12 @@ class Observer:
         chain = self._chain(address, frames, item, known)
         snapshot = values.snapshot([marked(frame, known) for _, frame in frames], shared)
         self.pools[address].add(snapshot, shared)
-        owners = [item.owner for item in self._stack if item.parts is not None and item.owner is not None]
         served = [
             frame[name] for frame, level in zip(snapshot, chain, strict=True) for name in frame.keys() & level.served
         ]
-        states = [(owner, _state(owner)) for owner in owners]
+        functions = [item for item in self._stack if item.parts is not None]
+        owned = [(level, item.owner) for level, item in zip(chain, functions, strict=True) if item.owner is not None]
+        states = [(level, owner, _state(owner)) for level, owner in owned]
         self._kept[address] = _Kept(self._writes.read(), states, values.content_bytes(served))
 
     def _see_what_is_left(self) -> None:
@@ -751,6 +754,7 @@ class Observer:
         functions = [item for item in self._stack if item.parts is not None]
         for level, (_, frame), function in zip(chain, frames, functions, strict=True):
             level.why_not_alone = level.why_not_alone or _why_not_alone(level, frame, function.owner, known)
+            level.sets |= split.sets_after(level.parts, level.address, _from_stage(level))
         return chain
 
     def _carrier(self, frames: list[tuple[Level, dict[str, Any]]]) -> str | None:
@@ -947,8 +951,7 @@ def _why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[i
     cache of the user's would keep the values of another sample under the key of this one."""
     parts = level.parts
     code = parts.function.__code__
-    from_stage = frozenset(level.served).union(split.unit_at(parts, level.address)[0].outputs)
-    for name, attribute, item in sorted(split.stores_after(parts, level.address, from_stage), key=str):
+    for name, attribute, item in sorted(split.stores_after(parts, level.address, _from_stage(level)), key=str):
         if attribute is not None:
             holder = getattr(owner, "__dict__", {}).get(attribute) if name in code.co_varnames[:1] else None
             is_program = type(holder) in (list, dict) and (item not in frame or _is_among(frame[item], holder))
@@ -958,6 +961,8 @@ def _why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[i
             is_program = name not in {*code.co_varnames, *code.co_cellvars} and not name.startswith(split.RUNTIME)
         if is_program:
             return _keeps(name if attribute is None else f"{name}.{attribute}")
+    if owner is None and split.sets_after(parts, level.address, _from_stage(level)):  # whose attributes nobody looks at
+        return next((_keeps(name) for name in code.co_varnames[:1] if id(frame.get(name)) in known), None)
     return None
 
 
@@ -966,15 +971,24 @@ def _is_among(value: Any, holder: Any) -> bool:
     return any(value is item for item in (holder.values() if isinstance(holder, dict) else holder))
 
 
+def _from_stage(level: Level) -> frozenset[str]:
+    """Locals that hold what comes from the stage."""
+    return frozenset(level.served).union(split.unit_at(level.parts, level.address)[0].outputs)
+
+
 def _keeps(what: str) -> str:
     return f"what comes from it is kept in {what}, where values of another sample must not end up"
 
 
 def _left_in(kept: _Kept, written_bytes: int) -> str | None:
     """The reason if the sample has put data into the owner of a function, or into a file, since its value was kept."""
-    grown = next((owner for owner, state in kept.states if _has_grown(state, owner)), None)
-    if grown is not None:
-        return _keeps(type(grown).__name__)
+    for level, owner, state in kept.states:
+        now = getattr(owner, "__dict__", {})
+        if _has_grown(state, now):
+            return _keeps(type(owner).__name__)
+        for name in sorted(level.sets & now.keys()):
+            if state.get(name) != _trace(now[name]) and values.holds_data(now[name]):
+                return _keeps(f"{type(owner).__name__}.{name}")
     is_file = is_as_large(written_bytes - kept.written_bytes, kept.content_bytes)
     return _keeps("a file") if is_file else None
 
@@ -985,10 +999,10 @@ def is_as_large(written_bytes: int, content_bytes: int) -> bool:
     return written_bytes > max(PRINTED_BYTES, min(content_bytes // 2, SMALL_FILE_BYTES))
 
 
-def _has_grown(before: dict[str, Any], owner: Any) -> bool:
+def _has_grown(before: dict[str, Any], now: dict[str, Any]) -> bool:
     """Whether a list or dictionary among the attributes holds more data than before; numbers, names and handles do not
     count, which are there to count samples or to open a file once."""
-    for name, value in getattr(owner, "__dict__", {}).items():
+    for name, value in now.items():
         trace = before.get(name)
         if isinstance(value, (list, dict)) and isinstance(trace, tuple) and trace[0] == id(value):
             items = value.values() if isinstance(value, dict) else value

@@ -986,9 +986,15 @@ stands for this element, if one does."""
 
 def stores_after(parts: Split, address: Address, names: frozenset[str]) -> frozenset[Store]:
     """What values that come from these locals, or from the call that the unit leads through, are put into by what follows
-    the unit."""
+    the unit; what attributes of the own object are set to says `sets_after`."""
     used = _own_length(parts, address)
     return _remembered(parts, ("stores", address, names), lambda: _Resumer(parts, address, used).stores(set(names)))
+
+
+def sets_after(parts: Split, address: Address, names: frozenset[str]) -> frozenset[str]:
+    """Attributes of the function's first argument that what follows the unit sets to such values."""
+    used = _own_length(parts, address)
+    return _remembered(parts, ("sets", address, names), lambda: _Resumer(parts, address, used).sets(set(names)))
 
 
 def outputs_at(parts: Split, address: Address) -> tuple[str, ...]:
@@ -1118,20 +1124,33 @@ class _Resumer:
         return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
 
     def stores(self, names: set[str]) -> frozenset[Store]:
+        own, puts = self._own(), self._puts(names)
+        roots = {_root(put) for put in puts if _own_attribute(put, own) is None and put is not _root(put)}
+        found = {root.id for root in roots if isinstance(root, ast.Name)}
+        deep = {_last_name(_root(put)) for put in puts if len([*_walk_chain(put)]) > 1}
+        return frozenset(origin for name in found for origin in _origins(self._parts.node, name, name in deep))
+
+    def sets(self, names: set[str]) -> frozenset[str]:
+        own = self._own()
+        attributes = (_own_attribute(put, own) for put in self._puts(names))
+        return frozenset(attribute for attribute in attributes if attribute is not None)
+
+    def _own(self) -> set[str]:
+        return {argument.arg for argument in _arguments(self._parts.node)[:1]}
+
+    def _puts(self, names: set[str]) -> list[ast.expr]:
+        """What values that come from these names are assigned to or put into; `names` grows by what else holds them."""
         items = [item for statement in self._rest()[1] for item in _walk_scope(statement)]
-        own = {argument.arg for argument in _arguments(self._parts.node)[:1]}
+        own = self._own()
         modules = {
             name for name, item in self._parts.function.__globals__.items() if isinstance(item, types.ModuleType)
         }
-        found: set[str] = set()
         while True:  # what is made from them in a later turn of a loop, too
-            before = len(names) + len(found)
+            before = len(names)
             puts = [target for item in items for target in _put_into(item, names, own, modules)]
-            found |= {root.id for root in map(_root, puts) if isinstance(root, ast.Name) and root not in puts}
             names |= {root.id for root in map(_root, puts) if isinstance(root, ast.Name)} - own
-            if len(names) + len(found) == before:
-                deep = {_last_name(_root(put)) for put in puts if len([*_walk_chain(put)]) > 1}
-                return frozenset(origin for name in found for origin in _origins(self._parts.node, name, name in deep))
+            if len(names) == before:
+                return puts
 
     def _rest(self) -> tuple[ast.FunctionDef, list[ast.stmt]]:
         # copying a long function takes milliseconds, and a worker waits for it at each cut
@@ -1212,6 +1231,13 @@ def _put_into(node: ast.AST, names: set[str], own: set[str], modules: set[str]) 
                 return []
             return [function] if any(_comes_from(item, names) for item in given) else []
     return []
+
+
+def _own_attribute(node: ast.expr, own: set[str]) -> str | None:
+    """The attribute of the `own` object that the node names, if it does."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in own:
+        return node.attr
+    return None
 
 
 def _comes_from(node: ast.AST | None, names: set[str]) -> bool:
