@@ -464,6 +464,79 @@ class Data:
         assert all(y < 0 for y in served(stream, fill, address, 12, resume=False))
 
 
+MEMORIES = """
+import pathlib
+import numpy as np
+SEEN = {}
+class Data:
+    def __init__(self):
+        self.root, self.memo, self.buffer, self.lengths = pathlib.Path(ROOT), {}, [None] * 3, []
+    def decode(self, key):
+        return np.full(2000, key)
+    def __iter__(self):
+        known, waiting = {}, []
+        for key in range(1000):
+            {body}
+            yield x
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept_in"),
+    [
+        (("x = self.decode(key)", "self.memo[key] = x"), "self.memo"),
+        (("x = self.decode(key)", "memo = {'x': x + 1}", "self.memo.update({key: memo})"), "self.memo"),
+        (("x = self.decode(key)", "SEEN[key] = x"), "SEEN"),
+        (("x = self.decode(key)", "known[key] = x"), "known"),
+        (("x = self.decode(key)", "np.save(self.root / f'{key}.npy', x)"), "a file"),
+        (("x = self.decode(key)", "waiting.append(x)", "x = waiting.pop()"), None),
+        (("x = self.decode(key)", "self.buffer[key % 3], x = x, x"), None),
+        (("x = self.decode(key)", "parts = {}", "parts[key] = x", "x = parts[key]"), None),
+        (("known[key] = 1", "x = self.decode(key)", "self.lengths.append(len(x))", "self.last = len(x)"), None),
+        (("x = self.decode(key)", "for part in x[:2]:", "    self.memo[key] = part"), "self.memo"),
+        (("x = self.decode(key)", "print('line ' * 99, file=open('/dev/null', 'w'))"), None),
+    ],
+)
+def test_a_statement_is_not_served_alone_where_its_results_are_kept(
+    lines: tuple[str, ...], kept_in: str | None, tmp_path: Any
+) -> None:
+    """A cache under keys never gets the values of another sample, nor do files; where samples wait for later turns, it does
+    not matter."""
+    source = MEMORIES.replace("{body}", ("\n" + " " * 12).join(lines))
+    stream, first = streamed(data_of(source, ROOT=str(tmp_path))), StreamObserver()
+    watched(stream, first, 3)
+    fill = filled(stream, list(first.costs), 8)
+    address = address_of(first, "x = self.decode")
+    assert not any("looked at" in reason for reason in fill.refused.values())
+    assert len(fill.pools[address])
+    reason = fill.why_not_alone.get(address)
+    assert reason is None if kept_in is None else f"kept in {kept_in}," in str(reason)
+    for observer in (first, fill):
+        observer.close()
+
+
+def test_what_a_generator_around_keeps_is_not_served_alone() -> None:
+    """What the outer of two generators puts into a cache hinders what the inner one makes for it, but not what loops draw,
+    which has its key with it."""
+    source = """
+class Data:
+    def __init__(self):
+        self.memo = {}
+    def numbers(self):
+        for key in range(1000):
+            x = abs(-key)
+            yield x, key
+    def __iter__(self):
+        for x, key in self.numbers():
+            self.memo[key] = x
+            yield x
+"""
+    stream, first = streamed(data_of(source)), StreamObserver()
+    watched(stream, first, 3)
+    fill = filled(stream, list(first.costs), 8)
+    assert set(fill.why_not_alone) == {address_of(first, "x = abs")}
+
+
 def test_a_file_is_not_read_out_of_step(tmp_path: Any) -> None:
     """A read that moves on a file of the whole loop is refused, since the next read would find other bytes."""
     (tmp_path / "records").write_bytes(bytes(range(250)) * 20)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, default_collate
 from torch.utils.data._utils import pin_memory as pinning
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
@@ -274,6 +274,37 @@ def test_batches_that_cannot_be_made_in_part_are_never_made_aside(kind: str) -> 
     for number in range(4):
         item = sent(instruments.fetch(number if kind == "unbatched" else [number, number + 1]))
         assert not isinstance(item.data, Token)
+
+
+class Remembering(IterableDataset):
+    """Keeps what it has made under its number."""
+
+    def __init__(self) -> None:
+        self.memo: dict[int, Any] = {}
+
+    def __iter__(self) -> Any:
+        for number in range(10_000):
+            x = torch.full((4,), number)
+            self.memo[number] = x
+            yield x
+
+
+def test_a_stream_that_keeps_its_samples_gets_none_of_another() -> None:
+    """The statement that makes them is served together with its number, and never alone."""
+    board, dataset = Switchboard(), Remembering()
+    fetcher = _IterableDatasetFetcher(dataset, True, default_collate, False)
+    instruments = Instruments(board, 0).attach(fetcher)
+    order = {"mode": "watch", "samples": 2, "skip": 0, "limit_bytes": 1 << 20, "opened": [], "aside": False}
+    failures = {}
+    board.write({**order, "pass": 1, "limit": 4, "wanted": [(1,)]})
+    while sent(instruments.fetch(range(4))).telemetry.findings is None:
+        pass
+    for mode in ("cut", "knockout"):
+        board.write({"mode": mode, "address": (1,)})
+        failures[mode] = sent(instruments.fetch(range(4))).telemetry.failure
+    assert failures["cut"] is None
+    assert "kept in self.memo" in failures["knockout"]
+    assert all(number == x[0] for number, x in dataset.memo.items())
 
 
 # --- Pinning ----------------------------------------------------------------------------------------------------------

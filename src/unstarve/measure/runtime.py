@@ -960,9 +960,9 @@ def _why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[i
         else:
             is_program = name not in {*code.co_varnames, *code.co_cellvars} and not name.startswith(split.RUNTIME)
         if is_program:
-            return _keeps(name if attribute is None else f"{name}.{attribute}")
+            return keeps(name if attribute is None else f"{name}.{attribute}")
     if owner is None and split.sets_after(parts, level.address, _from_stage(level)):  # whose attributes nobody looks at
-        return next((_keeps(name) for name in code.co_varnames[:1] if id(frame.get(name)) in known), None)
+        return next((keeps(name) for name in code.co_varnames[:1] if id(frame.get(name)) in known), None)
     return None
 
 
@@ -976,7 +976,7 @@ def _from_stage(level: Level) -> frozenset[str]:
     return frozenset(level.served).union(split.unit_at(level.parts, level.address)[0].outputs)
 
 
-def _keeps(what: str) -> str:
+def keeps(what: str) -> str:
     return f"what comes from it is kept in {what}, where values of another sample must not end up"
 
 
@@ -985,12 +985,12 @@ def _left_in(kept: _Kept, written_bytes: int) -> str | None:
     for level, owner, state in kept.states:
         now = getattr(owner, "__dict__", {})
         if _has_grown(state, now):
-            return _keeps(type(owner).__name__)
+            return keeps(type(owner).__name__)
         for name in sorted(level.sets & now.keys()):
             if state.get(name) != _trace(now[name]) and values.holds_data(now[name]):
-                return _keeps(f"{type(owner).__name__}.{name}")
+                return keeps(f"{type(owner).__name__}.{name}")
     is_file = is_as_large(written_bytes - kept.written_bytes, kept.content_bytes)
-    return _keeps("a file") if is_file else None
+    return keeps("a file") if is_file else None
 
 
 def is_as_large(written_bytes: int, content_bytes: int) -> bool:

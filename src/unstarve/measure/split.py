@@ -141,6 +141,10 @@ class Switched:
     """Source file."""
     code: types.CodeType = field(repr=False)
     """Its compiled variant."""
+    node: ast.FunctionDef = field(repr=False, compare=False)
+    """Its normalised definition; statements carry `_number`."""
+    known: dict[Any, Any] = field(repr=False, compare=False)
+    """What was worked out about this code so far."""
 
     def bind(self, runtime: Any) -> types.FunctionType:
         """The variant that talks to `runtime`."""
@@ -174,16 +178,17 @@ def switched(function: types.FunctionType) -> Switched:
     made = _switched(function.__code__.co_filename, function.__code__)
     if isinstance(made, str):
         raise Unsplittable(made)
-    statements, code = made
-    return Switched(function, statements, function.__code__.co_filename, code)
+    statements, *variant = made
+    return Switched(function, statements, function.__code__.co_filename, *variant)
 
 
 @functools.lru_cache(maxsize=256)
 def _switched(filename: str, code: types.CodeType) -> Any:
-    """Steps and code of the switched variant, or why there is none."""
+    """Fields of `Switched` that do not depend on the function's cells, or why there are none."""
     try:
         switcher = _Switcher(_normalised(filename, code, is_generator=True), code)
-        return switcher.statements, _compiled_definition(code, switcher.definition(), filename)
+        node = copy.deepcopy(switcher.node)
+        return switcher.statements, _compiled_definition(code, switcher.definition(), filename), node, {}
     except Exception as error:
         return _why_whole(error)
 
@@ -997,6 +1002,43 @@ def sets_after(parts: Split, address: Address, names: frozenset[str]) -> frozens
     return _remembered(parts, ("sets", address, names), lambda: _Resumer(parts, address, used).sets(set(names)))
 
 
+def stores_in_turn(parts: Switched, number: int, names: frozenset[str]) -> frozenset[tuple[str, str | None]]:
+    """What outlives a turn of the statement's loop and gets, under a key, values that come from these locals in what follows
+    the statement in the turn: names of objects, or with an attribute where it is that of the first argument."""
+    return _remembered(parts, ("stores", number, names), lambda: _stores_in_turn(parts, number, set(names)))
+
+
+def _stores_in_turn(parts: Switched, number: int, names: set[str]) -> frozenset[tuple[str, str | None]]:
+    loop = next(
+        node for node in ast.walk(parts.node) if getattr(node, "_number", None) == parts.statements[number].loop
+    )
+    own = {argument.arg for argument in _arguments(parts.node)[:1]}
+    turn = _turn_names(loop, _captured_names(parts.node))
+    found: set[tuple[str, str | None]] = set()
+    for put in _puts(_following(loop, number), names, own, parts.function):
+        root = _root(put)
+        is_queue = isinstance(put, ast.Attribute) and isinstance(put.ctx, ast.Load) and put.attr in _QUEUEING
+        is_part = put is not root and _own_attribute(put, own) is None
+        if isinstance(root, ast.Name) and root.id not in turn and is_part and not is_queue:
+            attributes = (_own_attribute(node, own) for node in _walk_chain(put))
+            found.add((root.id, next((name for name in attributes if name is not None), None)))
+    return frozenset(found)
+
+
+def _following(loop: Any, number: int) -> list[ast.AST]:
+    """The statements of a turn that come after the one of this number, in the order of the source."""
+    if loop._number == number:
+        return list(loop.body)
+    statements = [node for node in _walk_body(loop) if isinstance(node, ast.stmt)]
+    place = next(place for place, node in enumerate(statements) if getattr(node, "_number", None) == number)
+    inside = {id(node) for node in ast.walk(statements[place])}
+    return [node for node in statements[place:] if id(node) not in inside]
+
+
+_QUEUEING = frozenset(("append", "appendleft", "extend", "insert", "add", "push"))
+"""Methods by which something waits for a later turn, and is found again by no key."""
+
+
 def outputs_at(parts: Split, address: Address) -> tuple[str, ...]:
     """Locals that the unit or iteration at `address` assigns, and that may be read afterwards."""
     live = live_after(parts, address[: _own_length(parts, address)])
@@ -1031,7 +1073,7 @@ def _variant(parts: Split, key: Any, make: Callable[[], ast.FunctionDef]) -> Fac
     return functools.partial(_bind, parts.function, code)
 
 
-def _remembered(parts: Split, key: Any, make: Callable[[], Any]) -> Any:
+def _remembered(parts: Split | Switched, key: Any, make: Callable[[], Any]) -> Any:
     if key not in parts.known:
         parts.known[key] = make()
     return parts.known[key]
@@ -1139,18 +1181,7 @@ class _Resumer:
         return {argument.arg for argument in _arguments(self._parts.node)[:1]}
 
     def _puts(self, names: set[str]) -> list[ast.expr]:
-        """What values that come from these names are assigned to or put into; `names` grows by what else holds them."""
-        items = [item for statement in self._rest()[1] for item in _walk_scope(statement)]
-        own = self._own()
-        modules = {
-            name for name, item in self._parts.function.__globals__.items() if isinstance(item, types.ModuleType)
-        }
-        while True:  # what is made from them in a later turn of a loop, too
-            before = len(names)
-            puts = [target for item in items for target in _put_into(item, names, own, modules)]
-            names |= {root.id for root in map(_root, puts) if isinstance(root, ast.Name)} - own
-            if len(names) == before:
-                return puts
+        return _puts(self._rest()[1], names, self._own(), self._parts.function)
 
     def _rest(self) -> tuple[ast.FunctionDef, list[ast.stmt]]:
         # copying a long function takes milliseconds, and a worker waits for it at each cut
@@ -1212,6 +1243,21 @@ class _Resumer:
             tail = _tail_of_body(node.body, inner[0], descends=self._descends)
             current = tail if is_rebound else [set_target, *tail]
         return [ast.fix_missing_locations(ast.copy_location(item, node)) for item in (make, *current, whole)]
+
+
+def _puts(
+    statements: Iterable[ast.AST], names: set[str], own: set[str], function: types.FunctionType
+) -> list[ast.expr]:
+    """What the statements assign values that come from these names to, or put them into; `names` grows by what else holds
+    such values."""
+    items = [item for statement in statements for item in _walk_scope(statement)]
+    modules = {name for name, item in function.__globals__.items() if isinstance(item, types.ModuleType)}
+    while True:  # what is made from them in a later turn of a loop, too
+        before = len(names)
+        puts = [target for item in items for target in _put_into(item, names, own, modules)]
+        names |= {root.id for root in map(_root, puts) if isinstance(root, ast.Name)} - own
+        if len(names) == before:
+            return puts
 
 
 def _put_into(node: ast.AST, names: set[str], own: set[str], modules: set[str]) -> list[ast.expr]:
@@ -1430,7 +1476,7 @@ class _Switcher:
     """
 
     def __init__(self, definition: ast.FunctionDef, code: types.CodeType) -> None:
-        self._node = definition
+        self.node = definition
         self._captured = _captured_names(definition)
         self._cells = {*code.co_cellvars, *code.co_freevars}
         self._reads = [
@@ -1488,8 +1534,8 @@ class _Switcher:
         return _loaded_names([*kept, *tests]) & turn
 
     def definition(self) -> ast.FunctionDef:
-        self._node.body = self._block(self._node.body)
-        return ast.fix_missing_locations(self._node)
+        self.node.body = self._block(self.node.body)
+        return ast.fix_missing_locations(self.node)
 
     def _block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         """The statements with switches."""

@@ -28,7 +28,7 @@ from torch.utils.data import ChainDataset
 
 from unstarve import labels
 from unstarve.measure import split, values
-from unstarve.measure.counters import ReadCount, RunDelay, cpu_ns
+from unstarve.measure.counters import ReadCount, RunDelay, WriteCount, cpu_ns
 from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import (
     UNSET,
@@ -36,8 +36,10 @@ from unstarve.measure.runtime import (
     Known,
     Observer,
     defined_at,
+    is_as_large,
     is_data,
     is_library,
+    keeps,
     looks_at_no_caller,
     marked,
     page_faults,
@@ -367,10 +369,8 @@ class Turns:
         if self._serving.resume:
             frame = self._frame = self._frame or self._serving.pool.serve()[0]
         else:
-            statement = self._parts.statements[number]
-            own = statement.outputs if statement.unit.is_loop else statement.unit.outputs
             missing = [name for name in names if name not in present]  # such as what the statement's own call would be
-            wanted = {*own, *self._effects(number).changed, *missing}
+            wanted = {*self._from(number), *missing}
             part = self._serving.pool.serve(lambda frames: [{n: v for n, v in frames[0].items() if n in wanted}])
             frame = part[0]
         found = [frame[name] if name in frame else present.get(name, UNSET) for name in names]
@@ -423,7 +423,10 @@ class Turns:
     def _keep(self, number: int, frame: dict[str, Any]) -> None:
         watch = self.stream.watch
         address = (*self._base, number)
-        if watch is None or not watch.needs(address):
+        if watch is None or not watch.is_filling:
+            return
+        watch.guarded(address, lambda: self._note_alone(watch, number, frame))
+        if not watch.needs(address):
             return
         watch.guarded(address, lambda: self._add(watch.pools[address], number, frame))
 
@@ -436,7 +439,40 @@ class Turns:
         kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
         if any(values.is_unloaded(value) for value in kept.values()):
             raise values.Uncopyable("a picture there is decoded later, and looking at it would change what it does")
-        pool.add(values.snapshot([kept], shared), shared)
+        snapshot = values.snapshot([kept], shared)
+        pool.add(snapshot, shared)
+        watch = self.stream.watch
+        if watch is not None and statement.loop != number:
+            own = snapshot[0].keys() & self._from(number)
+            watch.note_kept((*self._base, number), [snapshot[0][name] for name in own])
+
+    def _from(self, number: int) -> frozenset[str]:
+        """Locals that hold what comes from the statement."""
+        statement = self._parts.statements[number]
+        own = statement.outputs if statement.unit.is_loop else statement.unit.outputs
+        return frozenset(own) | self._effects(number).changed
+
+    def _note_alone(self, watch: StreamObserver, number: int, frame: dict[str, Any]) -> None:
+        """What a loop draws comes with its key; parts of it, which generators below make, do not."""
+        address, reason = (*self._base, number), self._why_not_alone(number, frame)
+        if self._parts.statements[number].loop == number:
+            watch.draws[address] = reason
+        elif reason is not None:
+            watch.kept_after[address] = reason
+
+    def _why_not_alone(self, number: int, frame: dict[str, Any]) -> str | None:
+        """The reason if the rest of the turn puts what comes from the statement into a cache: it would keep the values of
+        another sample under the key of this one. A list or a queue is where samples wait, and may get others."""
+        if self._parts.statements[number].loop is None:
+            return None
+        function = self._parts.function
+        for name, attribute in sorted(split.stores_in_turn(self._parts, number, self._from(number)), key=str):
+            holder = frame.get(name, function.__globals__.get(name))
+            if attribute is not None:
+                holder = getattr(holder, "__dict__", {}).get(attribute)
+            if not isinstance(holder, _QUEUES):
+                return keeps(name if attribute is None else f"{name}.{attribute}")
+        return None
 
     def _check(self, statement: Statement, number: int, frame: dict[str, Any]) -> None:
         """Refuse cuts after which the generator would not go on as it does.
@@ -515,6 +551,15 @@ class StreamObserver:
         self.chains: dict[Address, list[Any]] = {}
         """As of an `Observer`: nothing leads to a statement but its generators."""
         self.refused: dict[Address, str] = {}
+        self.kept_after: dict[Address, str] = {}
+        """Why a statement must not be served without what comes before it."""
+        self.draws: dict[Address, str | None] = {}
+        """For each loop that was met, why what lies below it must not, if there is a reason."""
+        self._writes = WriteCount()
+        self._kept: dict[Address, tuple[int, int]] = {}
+        """Of this sample's values: what the thread had written when they were kept, and their size."""
+        self._left: dict[Address, list[bool]] = {}
+        """For each cut point and each sample kept there, whether a file took it in."""
 
     @property
     def overhead_ns(self) -> int:
@@ -532,6 +577,14 @@ class StreamObserver:
         return {**self._statements, **inner}
 
     @property
+    def why_not_alone(self) -> dict[Address, str]:
+        """Of the cut points that must not be served without what comes before them, the reason."""
+        statements = [address for address in self.pools if address not in self.draws]
+        around = {a: [self.draws.get(a[:length]) for length in range(1, len(a))] for a in statements}
+        reasons = {a: [self.kept_after.get(a), *around[a]] for a in statements}
+        return {a: reason for a, found in reasons.items() for reason in found if reason is not None}
+
+    @property
     def opaque_share(self) -> float:
         """Share of the time that went into iterables which cannot be looked into."""
         spent = {address: sum(cost.wall_ns) for address, cost in self._statements.items()}
@@ -543,16 +596,19 @@ class StreamObserver:
         for observer in self._inner.values():
             observer.close()
         self._reads.close()
+        self._writes.close()
 
     def watch(self, stream: Stream, draw: Callable[[], Any], *, record: bool) -> Any:
         """What `draw` takes from the stream, watched; costs are kept if `record`."""
         self._record = record
         self._stack.clear()
         self._sample.clear()
+        self._kept.clear()
         self._last = None
         stream.observe(self)
         try:
             result = draw()
+            self._see_what_is_written()
         finally:
             stream.observe(None)
         if record:
@@ -685,6 +741,22 @@ class StreamObserver:
             elif more != 0:
                 effects.is_lasting = True
                 effects.taken |= {name} if more < 0 else set()
+
+    def note_kept(self, address: Address, served: list[Any]) -> None:
+        """Remember that values were kept, so that it shows when the sample is there whether a file took them in."""
+        self._kept[address] = self._writes.read(), values.content_bytes(served)
+
+    def _see_what_is_written(self) -> None:
+        if not self._kept:
+            return
+        began = time.perf_counter_ns()
+        written = self._writes.read()
+        for address, (before, content) in self._kept.items():
+            left = self._left.setdefault(address, [])
+            left.append(is_as_large(written - before, content))
+            if 2 * sum(left) > len(left):
+                self.kept_after[address] = keeps("a file")
+        self._overhead_ns += time.perf_counter_ns() - began
 
     def guarded(self, address: Address, action: Callable[[], None]) -> None:
         """Carry out `action`, which looks at objects of the user's; whatever goes wrong costs this cut point only."""

@@ -174,6 +174,8 @@ class Instruments:
         self._fetcher: Any = None
         self._pools: dict[Address, Pool] = {}
         self._chains: dict[Address, Any] = {}
+        self._why_not_alone: dict[Address, str] = {}
+        """For statements of a stream, why they must not be served alone."""
         self._servers: dict[tuple[Address, bool], Server] = {}
         self._sample_pool = Pool()
         self._batch_pool = Pool(always_copy=True)
@@ -345,6 +347,8 @@ class Instruments:
         if stream is None or fetcher.dataset_iter is not stream:
             raise Unsplittable("the iterator of the data set was exchanged meanwhile")
         address = tuple(order["address"])
+        if address in self._why_not_alone and not resume:
+            raise Unsplittable(self._why_not_alone[address])
         pool = self._pools[address]
         _check_memory(pool, index if fetcher.auto_collation else [index])
         stream.serve(Serving(address, pool, resume))
@@ -504,6 +508,7 @@ class Instruments:
         if watch.is_done:
             self._pools.update(watch.pools)
             self._chains.update(watch.chains)
+            self._why_not_alone.update(watch.why_not_alone)
         return Token() if watch.is_aside else batch
 
 
@@ -633,6 +638,11 @@ class _Watch:
     def owes_environment(self) -> bool:
         """Whether it was to say how the process is set up, and has not come to its end yet."""
         return self.tells_environment and not self._reported
+
+    @property
+    def why_not_alone(self) -> dict[Address, str]:
+        """For statements of a stream, why they must not be served alone."""
+        return self._observer.why_not_alone if isinstance(self._observer, StreamObserver) else {}
 
     def begin(self, sample_pool: Pool, batch_pool: Pool) -> None:
         """Fill these pools too."""
