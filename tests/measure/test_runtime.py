@@ -1174,6 +1174,7 @@ class Data:
         self.root, self.remote, self.items, self.count = pathlib.Path(root), Remote(), [None] * 8, 0
         self.records, self.fresh, self.boxes = [{"n": n, "more": {}} for n in range(8)], Fresh(), np.ones(4)
         self.seen, self.times, self.files, self.masks, self.held = [], [], {}, {}, {}
+        self.table, self.room, self.counts = np.zeros((8, 4)), np.zeros(9), np.zeros(8)
     def extract(self, i):
         return np.full(4, i)
     def same(self, r):
@@ -1184,6 +1185,16 @@ class Data:
         self.items += [x]
     def hold(self, i, x):
         self.held[i] = {"x": x * 2}
+    def fill(self, x, key):
+        y = x * 2
+        self.table[key] = y
+    def fill_later(self, i, x):
+        self.fill(x, i)
+    def work(self, i, x):
+        self.room[:len(x)] = x
+        self.counts[i] += 1
+        self.fill(np.ones(4), i)
+        return self.room * 1
     def note(self, i, x):
         self.seen.append(i)
         self.times.append(time.perf_counter())
@@ -1248,6 +1259,8 @@ def served_alone(body: str, root: Any, *, opened: Any = ()) -> dict[str, str | N
         (("r = self.records[0]['more']", "x = self.extract(i)", "r['x'] = x"), "self.records"),
         (("x = self.extract(i)", "self.remember(i, x)"), "Data"),
         (("x = self.extract(i)", "self.hold(i, x)"), "Data"),
+        (("x = self.extract(i)", "self.fill(x + 1, key=i)"), "self.table"),
+        (("x = self.extract(i)", "self.fill_later(i, x)"), "self.table"),
         (("x = self.extract(i)", "self.last = x"), "Data.last"),
         (("x = self.extract(i)", "y = {'x': x + 1}", "self.last, self.count = y, i"), "Data.last"),
         (("x = self.extract(i)", "self.items += [x]"), "Data"),
@@ -1280,6 +1293,7 @@ def test_a_stage_that_a_method_keeps_in_its_object_is_not_served_alone(tmp_path:
     [
         ("x = self.extract(i)", "self.count += 1", "self.items[0] = i"),
         ("x = self.extract(i)", "self.note(i, x)"),
+        ("x = self.extract(i)", "x = self.work(i, x)"),
         ("x = self.extract(i)", "(self.size,), self.kind = x.shape, f'{x.dtype}'"),
         ("x = self.extract(i)", "x = np.append(x, 1)", "x[0] = x.sum()", "parts = []", "parts.append(x)"),
         ("r = self.fresh[i]", "x = self.extract(i)", "r['x'] = x", "r.update(y=x)"),

@@ -963,6 +963,30 @@ def _why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[i
             return keeps(name if attribute is None else f"{name}.{attribute}")
     if owner is None and split.sets_after(parts, level.address, _from_stage(level)):  # whose attributes nobody looks at
         return next((keeps(name) for name in code.co_varnames[:1] if id(frame.get(name)) in known), None)
+    return _kept_by_methods(owner, split.hands_after(parts, level.address, _from_stage(level)), set())
+
+
+def _kept_by_methods(owner: Any, hands: Iterable[split.Hand], seen: set[split.Hand]) -> str | None:
+    """The reason if one of the owner's methods puts what it is handed into a cache, other than lists and dictionaries: these
+    show by growing."""
+    for method, places in sorted(set(hands) - seen, key=str):
+        seen.add((method, places))
+        function, _ = _resolve_special(method, owner, ()) or (None, ())
+        if function is None or is_library(function.__code__.co_filename):
+            continue
+        try:
+            parts = split.split(function)
+        except Unsplittable:
+            continue
+        parameters = function.__code__.co_varnames[1 : function.__code__.co_argcount]
+        names = frozenset(name for number, name in enumerate(parameters) if not places.isdisjoint((number, name)))
+        for name, attribute in sorted(split.stores_within(parts, names), key=str):
+            holder = getattr(owner, "__dict__", {}).get(attribute)
+            if type(holder) not in (list, dict):
+                return keeps(name if attribute is None else f"{name}.{attribute}")
+        found = _kept_by_methods(owner, split.hands_within(parts, names), seen)
+        if found is not None:
+            return found
     return None
 
 

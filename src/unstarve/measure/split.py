@@ -1002,6 +1002,67 @@ def sets_after(parts: Split, address: Address, names: frozenset[str]) -> frozens
     return _remembered(parts, ("sets", address, names), lambda: _Resumer(parts, address, used).sets(set(names)))
 
 
+Hand = tuple[str, frozenset[int | str]]
+"""A method of the first argument, and which of the arguments that it is called with are meant, by number or name."""
+
+
+def hands_after(parts: Split, address: Address, names: frozenset[str]) -> frozenset[Hand]:
+    """What gets values that come from these locals, or from the call that the unit leads through, after the unit."""
+    used = _own_length(parts, address)
+    return _remembered(parts, ("hands", address, names), lambda: _Resumer(parts, address, used).hands(set(names)))
+
+
+def hands_within(parts: Split, names: frozenset[str]) -> frozenset[Hand]:
+    """What gets values that come from these arguments of the function."""
+    return _remembered(parts, ("hands", names), lambda: _hands(parts.node.body, set(names), parts))
+
+
+def stores_within(parts: Split, names: frozenset[str]) -> frozenset[tuple[str, str | None]]:
+    """What outlives the function and gets, under a key, values that come from these arguments; see `stores_in_turn`."""
+    return _remembered(parts, ("stores", names), lambda: _stores_within(parts, set(names)))
+
+
+def _stores_within(parts: Split, names: set[str]) -> frozenset[tuple[str, str | None]]:
+    own = {argument.arg for argument in _arguments(parts.node)[:1]}
+    code = parts.function.__code__
+    local = {*code.co_varnames, *code.co_cellvars} - own
+    puts = [put for put in _puts(parts.node.body, names, own, parts.function) if _has_key(put)]
+    return frozenset(holder for put in puts for holder in _holders(put, own) if holder[0] not in local)
+
+
+def _has_key(put: ast.expr) -> bool:
+    """Whether it is an element found by more than its place, such as `[i]`, and not a part of a buffer, such as `[:n]`."""
+    if isinstance(put, ast.Subscript):
+        items = put.slice.elts if isinstance(put.slice, ast.Tuple) else [put.slice]
+        return not all(isinstance(item, (ast.Slice, ast.Constant)) for item in items)
+    return isinstance(put, ast.Attribute) and isinstance(put.ctx, ast.Load) and put.attr in _TAKING_KEYS
+
+
+def _hands(statements: Iterable[ast.AST], names: set[str], parts: Split) -> frozenset[Hand]:
+    own = {argument.arg for argument in _arguments(parts.node)[:1]}
+    _puts(statements, names, own, parts.function)
+    found: set[Hand] = set()
+    calls = [item for node in statements for item in _walk_scope(node) if isinstance(item, ast.Call)]
+    for call in calls:
+        method = _own_attribute(getattr(call.func, "_pinned", call.func), own)
+        given: list[tuple[int | str, ast.expr]] = [
+            *enumerate(call.args),
+            *((item.arg, item.value) for item in call.keywords if item.arg is not None),
+        ]
+        meant = frozenset(place for place, value in given if _comes_from(value, names))
+        if method is not None and meant:
+            found.add((method, meant))
+    return frozenset(found)
+
+
+def _holders(put: ast.expr, own: set[str]) -> Iterator[tuple[str, str | None]]:
+    """The name that the target begins with, and the attribute if it is one of the `own` object."""
+    root = _root(put)
+    if isinstance(root, ast.Name):
+        attributes = (_own_attribute(node, own) for node in _walk_chain(put))
+        yield root.id, next((name for name in attributes if name is not None), None)
+
+
 def stores_in_turn(parts: Switched, number: int, names: frozenset[str]) -> frozenset[tuple[str, str | None]]:
     """What outlives a turn of the statement's loop and gets, under a key, values that come from these locals in what follows
     the statement in the turn: names of objects, or with an attribute where it is that of the first argument."""
@@ -1019,9 +1080,8 @@ def _stores_in_turn(parts: Switched, number: int, names: set[str]) -> frozenset[
         root = _root(put)
         is_queue = isinstance(put, ast.Attribute) and isinstance(put.ctx, ast.Load) and put.attr in _QUEUEING
         is_part = put is not root and _own_attribute(put, own) is None
-        if isinstance(root, ast.Name) and root.id not in turn and is_part and not is_queue:
-            attributes = (_own_attribute(node, own) for node in _walk_chain(put))
-            found.add((root.id, next((name for name in attributes if name is not None), None)))
+        if is_part and not is_queue:
+            found.update(holder for holder in _holders(put, own) if holder[0] not in turn)
     return frozenset(found)
 
 
@@ -1177,6 +1237,9 @@ class _Resumer:
         attributes = (_own_attribute(put, own) for put in self._puts(names))
         return frozenset(attribute for attribute in attributes if attribute is not None)
 
+    def hands(self, names: set[str]) -> frozenset[Hand]:
+        return _hands(self._rest()[1], names, self._parts)
+
     def _own(self) -> set[str]:
         return {argument.arg for argument in _arguments(self._parts.node)[:1]}
 
@@ -1302,6 +1365,10 @@ _TAKING_IN = frozenset(
     ("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "set", "put", "push", "write",
      "__setitem__")
 )  # fmt: skip
+
+
+_TAKING_KEYS = frozenset(("setdefault", "set", "put", "__setitem__"))
+"""Of these, the methods that get a key with each value."""
 
 
 def _origins(definition: ast.FunctionDef, name: str, is_deep: bool) -> set[Store]:
