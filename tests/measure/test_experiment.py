@@ -99,6 +99,17 @@ def test_after_two_rounds_time_goes_to_what_may_be_the_best() -> None:
     assert set(lab._names_of_round(4)) == set(rates)
 
 
+def test_the_second_round_begins_with_the_first_suspect_and_with_where_workers_run() -> None:
+    """The budget may end in it."""
+    lab = Experiment(Bench(STARVED), Options(budget_s=60))
+    urgent = {"host", "none", "knockout:code:1", "trial:affinity"}
+    for name in ["knockout:collate", "knockout:code:1", "knockout:code:2", "trial:1 worker", "samples", *urgent]:
+        lab.add(Rung(id=name, label=name, kind="knockout"), "loader", {"mode": "run"})
+    names = lab._names_of_round(1)
+    assert set(names[:4]) == urgent
+    assert names[-1] == "samples"
+
+
 @pytest.mark.parametrize("budget_s", [5.0, 20.0, 60.0])
 def test_the_budget_bounds_the_experiment(budget_s: float) -> None:
     """It ends about when its time is over, and has measured the loop as it is and fed from cache by then."""

@@ -66,8 +66,10 @@ EPOCH_ENDS = 3
 """Ends of epochs at which batches are tried to be kept."""
 
 LONGEST_CLEARING = 0.04
-"""Share of the budget that waiting for workers to end what they do may take, before a block from cache and after they were
-kept busy."""
+"""Share of the budget that waiting for workers to end what they do, before and after they are kept busy, may take."""
+
+LONGEST_REST = 0.015
+"""The same before a block from cache, of which there are two in every round."""
 
 CLEARING_S = 0.02
 """Seconds that workers get for sending word of batches which they need not make."""
@@ -113,6 +115,12 @@ _FIRST = (HOST.id, NONE.id, DEVICE.id)
 
 _HEAVY = ("knockout:", "trial:")
 """Rungs that convict, or remedies that are tried."""
+
+_PLACES = (AFFINITY.id, WORKER_THREADS.id, ONE_CORE.id)
+"""Trials of where workers run; while that is wrong, what stages gain is its symptom."""
+
+_OF_EVERY_LOADER = (NO_COLLATE.id, NO_TRANSPORT.id)
+"""Knock-outs of what is no stage of the user's."""
 
 _REMEDIES = ("trial:lean-batch", "trial:reorder")
 """Trials that convict nobody."""
@@ -608,7 +616,8 @@ class Experiment:
         """The rungs of a round, in random order within what matters more and what matters less.
 
         The budget may end in any round. What a verdict cannot do without comes first in the first round; in later ones
-        what convicts (knock-outs, trials, and both ends of the ladder) comes before what only illustrates. After two
+        what convicts (knock-outs, trials, and both ends of the ladder) comes before what only illustrates, and in the
+        second round the first suspect, and where the workers may run, before all else of that. After two
         rounds the time goes to what may still be the best: the rest is measured in every third round.
         """
         names = list(self._rungs)
@@ -618,11 +627,19 @@ class Experiment:
         always = (*_FIRST, BYTES.id, AHEAD.id, *self._storable)
         weighty = [name for name in names if name in always or name.startswith(_HEAVY)]
         weighty = [name for name in weighty if not (name.startswith(_REMEDIES) and number == 1)]
+        if number == 1:
+            urgent = (*_FIRST, *_PLACES, *self._first_suspect())
+            weighty.sort(key=lambda name: name not in urgent)
         others = [name for name in names if name not in weighty]
         if number % 3 == 1 or self._options.full:
             return weighty + others
         best = max((gain.low for gain in map(self._gain, weighty) if gain is not None), default=1.0)
         return [name for name in weighty if name in _FIRST or self._may_be(name, best)]
+
+    def _first_suspect(self) -> list[str]:
+        """The knock-out of the stage that takes most of the workers' time."""
+        found = (name for name in self._rungs if name.startswith("knockout:") and name not in _OF_EVERY_LOADER)
+        return list(found)[:1]
 
     def _gain(self, name: str) -> Estimate | None:
         """What the loop gains under a knock-out or in a trial, as far as that is known."""
@@ -949,7 +966,7 @@ class Experiment:
         if self._do_workers_rest or not self._bench.workers or self._bench.epoch_length is None:
             return
         self._issue({"mode": "idle"})
-        wait_ns = min(self._fetch_ns() or self._period_ns * self._bench.workers, LONGEST_CLEARING * self.budget_s * 1e9)
+        wait_ns = min(self._fetch_ns() or self._period_ns * self._bench.workers, LONGEST_REST * self.budget_s * 1e9)
         yield from self._go_on_from_cache(source, wait_ns)
         self._do_workers_rest = True
 
