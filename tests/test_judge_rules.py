@@ -290,11 +290,22 @@ def test_of_several_trials_the_best_is_advised() -> None:
 def test_arguments_that_this_torch_lacks_are_not_advised(torch: str | None, patch: str) -> None:
     """`in_order`, which came with torch 2.6, is no remedy for a slow batch that holds up the others in an older one."""
     recording = tried(2, {}, environment={"torch": torch} if torch else {})
-    fetches = (*(MS,) * 14, 100 * MS, 100 * MS)
+    fetches = (*(MS,) * 14, 300 * MS, 300 * MS)
     blocks = tuple(dataclasses.replace(block, fetches_ns=fetches) for block in recording.blocks)
     report = judge(dataclasses.replace(recording, blocks=blocks))
     assert "scheduling" in kinds(report)
     assert patch in [remedy.patch for remedy in report.remedies if remedy.about == "scheduling"]
+
+
+@pytest.mark.parametrize(("late_ms", "gain", "is_blamed"), [(300, None, True), (300, 1.0, False), (20, None, False)])
+def test_a_slow_batch_holds_up_others_for_as_long_as_it_is_late(
+    late_ms: int, gain: float | None, is_blamed: bool
+) -> None:
+    """What is waited for beyond that has other causes; and a trial that did not help says that it is not the order."""
+    fetches = (*(MS,) * 14, late_ms * MS, late_ms * MS)
+    recording = tried(2, {} if gain is None else {Settings(num_workers=2, in_order=False): 80 / gain})
+    blocks = tuple(dataclasses.replace(block, fetches_ns=fetches) for block in recording.blocks)
+    assert ("scheduling" in kinds(judge(dataclasses.replace(recording, blocks=blocks)))) is is_blamed
 
 
 @pytest.mark.parametrize("period", [78, 90])

@@ -652,10 +652,12 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     busy = sum(fetches) / workers / span
     tried = next((gain for s, gain in evidence.trials() if evidence.loader.in_order and not s.in_order), None)
-    if tried is None and not _is_stalled(evidence, fetches, busy):
+    is_shown = tried is not None and (tried.low > 1 + evidence.threshold or _is_promising(tried))
+    if not is_shown and tried is not None and tried.value < PROMISING:
+        return []  # letting ready batches overtake was tried, and did not help
+    if not is_shown and not _is_stalled(evidence, fetches, busy):
         return []
-    if tried is not None and tried.low <= 1 + evidence.threshold and not _is_promising(tried):
-        return []  # letting ready batches overtake was tried, and was not shown to help
+    tried = tried if is_shown else None  # what it gained tells nothing where batches are too few for their scatter
     value = min(reach_of(evidence).value, 1 / max(0.1, busy))
     gain = tried or estimate.computed(value, down=0.5, up=1.2)
     how = f" Tried in the loop: in any order it runs {gain.value:.2f} times as fast." if tried is not None else ""
@@ -723,7 +725,12 @@ def _is_stalled(evidence: Evidence, fetches: Sequence[int], busy: float) -> bool
         return False
     tail = sum(fetches[-max(1, len(fetches) // 10) :]) / max(1, sum(fetches))
     step_ns = 1e9 / evidence.rates[evidence.ceiling_id].value
-    is_uneven = fetches[-1] >= 4 * fetches[len(fetches) // 2] and tail >= 0.4
+    usual = fetches[len(fetches) // 2]
+    is_uneven = fetches[-1] >= 4 * usual and tail >= 0.4
+    waits = sum(
+        sum(block.waits_ns) for block in evidence.of("none")
+    )  # a late batch is waited for no longer than it is late
+    is_uneven = is_uneven and sum(fetch - usual for fetch in fetches if fetch > LATE * usual) >= HALF * waits
     return is_uneven and busy <= 0.85 and estimate.mean(fetches) / workers <= 1.15 * step_ns
 
 
