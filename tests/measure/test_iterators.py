@@ -729,6 +729,19 @@ def test_steps_that_each_begin_another_loader_are_whole() -> None:
     assert [block for block in recording.blocks if block.rung == "none"]
 
 
+def test_what_ending_workers_took_is_counted_once() -> None:
+    """It is taken off the start that ended them, and off no later one."""
+    loader = DataLoader(Numbers(16), batch_size=2, num_workers=2)
+    engine = Engine(Options(budget_s=5))
+    with installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for _batch in loader:
+                time.sleep(0.01)
+    starts = engine.recording().starts
+    assert len(starts) > 4
+    assert all(start.construct_ns >= 0 for start in starts)
+
+
 def test_an_epochs_last_step_is_no_time_between_epochs() -> None:
     """An iterator ends when the loop asks for more than it has, behind the last step."""
     loader = DataLoader(Numbers(8), batch_size=2, num_workers=1)

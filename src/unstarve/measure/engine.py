@@ -310,7 +310,7 @@ class Engine:
             if self._stop:
                 raise errors.Finished("every step makes a new iterator")
             return make_iterator(loader)
-        session.created_ns = now
+        session.created_ns, session.closing_ns = now, 0
         session.others_before = self._others_total(session)
         self._start_fleet(session, make_iterator)
         session.is_seamless = session.is_seamless and not session.has_started
