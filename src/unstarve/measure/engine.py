@@ -250,8 +250,8 @@ class Engine:
         self._copying: Callable[[], Any] | None = None
         self._next_cached = 0
         self._copies_cached = False
-        self._cached_out: list[tuple[Any, tuple[int, ...]]] = []
-        """The last two batches from cache."""
+        self._cached_out: tuple[Any, tuple[int, ...]] | None = None
+        self._cached_before: tuple[Any, tuple[int, ...]] | None = None
         self._lent_before: tuple[Any, Any] | None = None
         self.device: device.Device | None = None
         self._last_generation = 0
@@ -992,7 +992,7 @@ class Engine:
         self._next_cached += 1
         if self._copies_cached:
             return values.rewrap(item, values.duplicate)
-        self._cached_out = [*self._cached_out[-1:], (item, values.versions(item))]
+        self._cached_out = (item, values.versions(item))
         return values.rewrap(item, lambda leaf: leaf)
 
     def _lend(self, session: Session, batch: Any) -> tuple[Any, Any] | None:
@@ -1010,10 +1010,11 @@ class Engine:
         if any(_fingerprint(batch) not in (mark, None) for batch, mark in lent):
             self._start_copying()
             self._lent_before = None
-        spoilt = [item for item, versions in self._cached_out if values.versions(item) != versions]
+        served = [found for found in (self._cached_before, self._cached_out) if found is not None]
+        self._cached_before, self._cached_out = self._cached_out, None
+        spoilt = [item for item, versions in served if values.versions(item) != versions]
         if spoilt:
             self._start_copying()
-            self._cached_out = [out for out in self._cached_out if not any(out[0] is item for item in spoilt)]
             for pool in (self.host, self._on_device):
                 kept = [item for item in pool if not any(item is other for other in spoilt)]
                 pool[:] = kept or pool[:1]
@@ -1181,7 +1182,7 @@ class Engine:
         for session in self._sessions.values():
             self._end_fleets(session)
         self.host, self._on_device, self._pinned, self._copying = [], [], [], None
-        self._cached_out, self._lent_before = [], None
+        self._cached_out = self._cached_before = self._lent_before = None
 
     def _end_fleets(self, session: Session) -> None:
         for fleet in (session.fleet, *session.resting.values()):
