@@ -239,17 +239,17 @@ def _blamed_number(recording: Recording, culprit: Culprit) -> int | None:
 def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """For another loader than the one that was diagnosed: as many as that has, since nothing of its own was measured; its
     batches are taken to be as large."""
-    other = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
+    other = _other_loader(recording, culprit)
     if culprit.kind != "workers" or other is None or _is_begun_anew(culprit):
         return None
     wanted = _loader(recording).num_workers or int(_cores(recording))
     number, remedy = _loading(recording, other, max(1, wanted))
-    spared = max(
-        HALF, 1 - 1 / min(number, max(1.0, _cores(recording)))
-    )  # one worker still makes batches beside the script
-    gain = estimate.computed(1 / (1 - spared * (1 - 1 / culprit.gain.value)), down=0.5, up=1.5)
-    place = f" ({os.path.basename(other.source)})" if other.source else ""
-    advice = f"{other.name}{place} has no workers, so that the script waits while each of its batches is made. {remedy.advice}"
+    # one worker still makes batches beside the script
+    spared = max(HALF, 1 - 1 / min(number, max(1.0, _cores(recording))))
+    gain = estimate.computed(_sparing(culprit, spared), down=0.5, up=1.5)
+    advice = (
+        f"{_placed(other)} has no workers, so that the script waits while each of its batches is made. {remedy.advice}"
+    )
     return replace(remedy, id=f"workers:{culprit.stage}", advice=advice, predicted_gain=gain, about=culprit.stage)
 
 
@@ -257,14 +257,14 @@ def _quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) -
     """For another loader that has workers: to keep these where most of the waiting is for their start, in which forked ones
     need no imports; or more of them where it is for later batches, as many as the loader that was diagnosed has or twice
     its own. What is left, the making of first batches, neither would spare."""
-    other = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
+    other = _other_loader(recording, culprit)
     if culprit.kind != "loader" or other is None or not other.num_workers:
         return None
     starts = [start for start in recording.starts if start.loader == other.number]
     begun = begun_share(starts)
     started = begun_share([replace(start, first_wait_ns=0) for start in starts])
     spared = started if other.start_method == "fork" else begun
-    name = f"{other.name} ({os.path.basename(other.source)})" if other.source else other.name
+    name = _placed(other)
     if spared >= HALF and not other.persistent_workers:
         remedy = Remedy(
             id="persistent-workers",
@@ -280,9 +280,23 @@ def _quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) -
         spared = 1 - other.num_workers / number
     else:
         return None
-    lost = 1 - 1 / culprit.gain.value
-    gain = estimate.computed(1 / (1 - spared * lost), down=0.3, up=1.2)
+    gain = estimate.computed(_sparing(culprit, spared), down=0.3, up=1.2)
     return replace(remedy, id=f"{remedy.id}:{culprit.stage}", predicted_gain=gain, about=culprit.stage)
+
+
+def _other_loader(recording: Recording, culprit: Culprit) -> Loader | None:
+    """The loader beside the one that was diagnosed which is blamed, if one is."""
+    return next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), None)
+
+
+def _placed(loader: Loader) -> str:
+    """The loader's name, and the place where it is made."""
+    return f"{loader.name} ({os.path.basename(loader.source)})" if loader.source else loader.name
+
+
+def _sparing(culprit: Culprit, part: float) -> float:
+    """The loop's gain if this part of what the culprit costs were spared."""
+    return 1 / (1 - part * (1 - 1 / culprit.gain.value))
 
 
 def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Remedy]:
@@ -580,7 +594,7 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
 
 def _starts_workers(recording: Recording, culprit: Culprit) -> bool:
     """Whether the loader that is blamed starts workers for every iterator."""
-    named = next((each for each in recording.loaders if f"loader:{each.number}" == culprit.stage), _loader(recording))
+    named = _other_loader(recording, culprit) or _loader(recording)
     return named.num_workers > 0 and not named.persistent_workers
 
 
@@ -604,6 +618,15 @@ def _epochs_that_run_on(recording: Recording, report: Report, culprit: Culprit) 
     )
 
 
+def limited_threads(count: int) -> str:
+    """Code that gives the libraries in each worker so many threads, as the trial did."""
+    return (
+        f"def worker_init_fn(worker_id):\n    torch.set_num_threads({count})\n    with contextlib.suppress(ImportError):\n"
+        f"        import cv2\n        cv2.setNumThreads({count if count > 1 else 0})\n"
+        f"    threadpoolctl.threadpool_limits({count})  # BLAS and OpenMP"
+    )
+
+
 _SETTINGS = {
     "trial:threads": (
         "Threads of torch in the loop's process and the workers fight for the cores: give torch fewer threads.",
@@ -611,8 +634,7 @@ _SETTINGS = {
     ),
     "trial:worker-threads": (
         "Libraries in the workers use several threads each: one thread a worker is enough.",
-        "def worker_init_fn(worker_id):\n    torch.set_num_threads(1)\n    with contextlib.suppress(ImportError):\n"
-        "        import cv2\n        cv2.setNumThreads(0)\n    threadpoolctl.threadpool_limits(1)  # BLAS and OpenMP",
+        limited_threads(1),
     ),
     "trial:one-core": (
         "A library in the workers works in threads of its own, which get in each other's way: give it one thread a worker "

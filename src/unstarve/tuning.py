@@ -16,6 +16,7 @@ from typing import Any
 
 from unstarve import estimate, law, syntax
 from unstarve.recording import Loader, Recording, Settings
+from unstarve.remedies import limited_threads
 from unstarve.report import Caveat, Estimate
 
 SCHEMA = "unstarve.tuning/1"
@@ -147,7 +148,7 @@ def judge(recording: Recording) -> Tuning | None:
         arguments=arguments,
         source=loader.source,
         diff=diff(loader.source, arguments) if arguments else None,
-        snippet=_snippet(best),
+        snippet=None if best.worker_threads is None else limited_threads(best.worker_threads),
         headroom=headroom,
         caveats=_doubts(recording, best, headroom, gain if best != own else None),
         environment=dict(recording.environment),
@@ -219,16 +220,6 @@ def _sentence(
 
 def _keep_sentence(share: float) -> str:
     return f" Keeping the workers over epochs would save the {share:.0%} of an epoch that starting them takes."
-
-
-def _snippet(best: Settings) -> str | None:
-    if best.worker_threads is None:
-        return None
-    count = best.worker_threads
-    return (
-        "def worker_init_fn(worker_id):\n"
-        f"    torch.set_num_threads({count})  # and cv2.setNumThreads({count}) where OpenCV is used"
-    )
 
 
 def _doubts(
