@@ -693,7 +693,7 @@ def _rare(evidence: Evidence) -> list[Culprit]:
     if not late or len(fetches) < 16 or late[0].wall_ns < HALF * sum(line.wall_ns for line in late):
         return []
     usual = fetches[len(fetches) // 2]
-    lost = sum(fetch - usual for fetch in fetches if fetch > LATE * usual) / sum(fetches)
+    lost = _late_ns(fetches) / sum(fetches)
     if lost < RARE_SHARE:
         return []
     loop = evidence.law
@@ -718,6 +718,12 @@ def _rare(evidence: Evidence) -> list[Culprit]:
     ]
 
 
+def _late_ns(fetches: Sequence[int]) -> int:
+    """What late batches take more than a usual one; of times in ascending order."""
+    usual = fetches[len(fetches) // 2]
+    return sum(fetch - usual for fetch in fetches if fetch > LATE * usual)
+
+
 def _is_stalled(evidence: Evidence, fetches: Sequence[int], busy: float) -> bool:
     """Whether a few slow batches take most of the time, though the workers would be quick enough in another order."""
     workers = evidence.loader.num_workers
@@ -725,13 +731,10 @@ def _is_stalled(evidence: Evidence, fetches: Sequence[int], busy: float) -> bool
         return False
     tail = sum(fetches[-max(1, len(fetches) // 10) :]) / max(1, sum(fetches))
     step_ns = 1e9 / evidence.rates[evidence.ceiling_id].value
-    usual = fetches[len(fetches) // 2]
-    is_uneven = fetches[-1] >= 4 * usual and tail >= 0.4
-    waits = sum(
-        sum(block.waits_ns) for block in evidence.of("none")
-    )  # a late batch is waited for no longer than it is late
-    is_uneven = is_uneven and sum(fetch - usual for fetch in fetches if fetch > LATE * usual) >= HALF * waits
-    return is_uneven and busy <= 0.85 and estimate.mean(fetches) / workers <= 1.15 * step_ns
+    is_uneven = fetches[-1] >= 4 * fetches[len(fetches) // 2] and tail >= 0.4
+    waits = sum(sum(block.waits_ns) for block in evidence.of("none"))
+    explains = _late_ns(fetches) >= HALF * waits  # a late batch is waited for no longer than it is late
+    return is_uneven and explains and busy <= 0.85 and estimate.mean(fetches) / workers <= 1.15 * step_ns
 
 
 def _contention(evidence: Evidence, time: WallTime) -> list[Culprit]:

@@ -70,6 +70,10 @@ class Evidence:
         total = sum(block.end_ns - block.start_ns for block in self.of(rung))
         return waits / total if total else 0.0
 
+    def body_s(self, rung: str) -> float:
+        """Mean wall time of the loop's body."""
+        return estimate.mean(_bodies(self, rung)) / 1e9
+
     def fetch_s(self, rung: str) -> float:
         """Mean wall time of making a batch in a worker."""
         return estimate.mean([fetch for block in self.of(rung) for fetch in block.fetches_ns]) / 1e9
@@ -144,7 +148,7 @@ def step_varies(evidence: Evidence) -> bool:
     the body is fast while the workers are busy but the batch comes from cache (the rung without transport). Batches that
     are sent anew from a worker's cache must then be fast too: else memory that the body is the first to touch is to blame.
     """
-    bodies = sorted(body for block in evidence.of("none") for body in block.bodies_ns)
+    bodies = _bodies(evidence, "none")
     if len(bodies) < 8 or evidence.wait_fraction("none") > 2 * evidence.threshold:
         return False
     cached = _bodies(evidence, evidence.ceiling_id)

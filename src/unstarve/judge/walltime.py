@@ -46,8 +46,7 @@ def wall_time(evidence: Evidence) -> WallTime:
     anew = begun_in_steps(evidence)
     between += sum(_start_s(item) for item in _others(evidence) if _is_beside(item) and item.loader not in anew)
     other = between / _epochs(evidence) + (beside + inside) * max(1.0, length)
-    last_s = estimate.mean([body for block in evidence.of("none") for body in block.bodies_ns]) / 1e9
-    outside = estimate.mean([max(0.0, gap - last_s) for gap in outside_s(ours, _others(evidence))])
+    outside = estimate.mean([max(0.0, gap - evidence.body_s("none")) for gap in outside_s(ours, _others(evidence))])
     total = steady + start + other + outside
     return WallTime(steady=steady / total, start=start / total, other_loaders=other / total, other=outside / total)
 

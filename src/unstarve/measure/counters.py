@@ -45,7 +45,22 @@ class RunDelay:
         return int(text.split()[1])
 
 
-class ReadCount:
+class _Counters:
+    """One of the kernel's files of counters, kept open."""
+
+    def __init__(self, path: str) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):  # not Linux, or not allowed
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Give back the file descriptor."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class ReadCount(_Counters):
     """What this process has read so far, from `/proc/self/io`, without what these counters read.
 
     Bytes from storage are those of the reads that the kernel sent to a device, or to a network file system that counts
@@ -57,11 +72,9 @@ class ReadCount:
     """
 
     def __init__(self, delay: RunDelay) -> None:
+        super().__init__("/proc/self/io")
         self._delay = delay
         self._own_bytes = self._own_calls = 0
-        self._file: int | None = None
-        with contextlib.suppress(OSError):  # not Linux, or not allowed
-            self._file = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> tuple[int, int, int]:
         """Bytes and calls of system calls, and bytes from storage; zeros where the kernel does not say."""
@@ -75,28 +88,14 @@ class ReadCount:
         self._own_calls += 1
         return int(fields[1]) - own_bytes, int(fields[5]) - own_calls, int(fields[9])
 
-    def close(self) -> None:
-        """Give back the file descriptor."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
 
-
-class WriteCount:
+class WriteCount(_Counters):
     """Bytes that this thread has written by system calls, from `/proc/thread-self/io`: to files and pipes, but not what
     other threads send meanwhile. Reads 0 where the kernel does not say."""
 
     def __init__(self) -> None:
-        self._file: int | None = None
-        with contextlib.suppress(OSError):  # not Linux, or not allowed
-            self._file = os.open("/proc/thread-self/io", os.O_RDONLY | os.O_CLOEXEC)
+        super().__init__("/proc/thread-self/io")
 
     def read(self) -> int:
         """The bytes so far."""
         return 0 if self._file is None else int(os.pread(self._file, 256, 0).split()[3])
-
-    def close(self) -> None:
-        """Give back the file descriptor."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None

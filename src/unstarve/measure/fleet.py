@@ -109,8 +109,8 @@ def has_workers_of_ours(loader: Any, make_iterator: Callable[[Any], Any] | None 
 
 
 def end_workers(loader: Any, iterator: Any) -> None:
-    """End the workers of an iterator of the loader's own that nobody has asked for a batch."""
-    if loader.__dict__.get("_iterator") is iterator:
+    """End the workers of one of the loader's iterators, which it does not go on to keep; it may be gone itself."""
+    if loader is not None and loader.__dict__.get("_iterator") is iterator:
         loader.__dict__["_iterator"] = None
     shut_down = getattr(_torch_iterator(iterator), "_shutdown_workers", None)
     if shut_down is not None:
@@ -273,12 +273,8 @@ class Fleet:
             self.issue({"mode": "idle"})
         iterator, self._iterator = self._iterator, None
         self._clone.__dict__["_iterator"] = None
-        loader = self._loader()
-        if iterator is not None and loader is not None and loader.__dict__.get("_iterator") is iterator:
-            loader.__dict__["_iterator"] = None
-        shut_down = getattr(self._inner, "_shutdown_workers", None)
-        if shut_down is not None:
-            shut_down()
+        if iterator is not None:
+            end_workers(self._loader(), iterator)
         for worker in getattr(self._inner, "_workers", ()):
             worker.join(timeout=JOIN_S)  # one that had to be terminated is not gone at once
 

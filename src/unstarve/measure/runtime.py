@@ -84,7 +84,12 @@ def is_library(filename: str) -> bool:
     return is_installed or filename.startswith(("<frozen", *_LIBRARY_PATHS))
 
 
-def looks_at_no_caller(callee: Any) -> bool:
+def told_apart(call: Callable[..., Any], callee: Any) -> Any:
+    """What to call for a function that has the name of one that looks at its caller: `call` of it, if it looks at none."""
+    return functools.partial(call, callee) if _looks_at_no_caller(callee) else callee
+
+
+def _looks_at_no_caller(callee: Any) -> bool:
     """Whether it is a function of the user's that can be taken apart, and so looks at no frame."""
     found = resolve(callee, ())
     if found is None or is_library(found[0].__code__.co_filename):
@@ -556,8 +561,8 @@ class Observer:
         return result
 
     def told_apart(self, callee: Any) -> Any:
-        """What to call for a function that has the name of one that looks at its caller: itself, if it may be that."""
-        return functools.partial(self.call, callee) if looks_at_no_caller(callee) else callee
+        """What to call for a function that has the name of one that looks at its caller."""
+        return told_apart(self.call, callee)
 
     def _call(self, began: int, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         address = self._address()

@@ -13,7 +13,6 @@ generator, the statement in it. What a statement calls is watched like any other
 from __future__ import annotations
 
 import collections
-import functools
 import inspect
 import numbers
 import operator
@@ -40,11 +39,11 @@ from unstarve.measure.runtime import (
     is_data,
     is_library,
     keeps,
-    looks_at_no_caller,
     marked,
     page_faults,
     resolve,
     shared_of,
+    told_apart,
     why_refused,
     without_overhead,
 )
@@ -360,7 +359,7 @@ class Turns:
 
     def told_apart(self, callee: Any) -> Any:
         """As of an `Observer`."""
-        return functools.partial(self.call, callee) if looks_at_no_caller(callee) else callee
+        return told_apart(self.call, callee)
 
     def load(self, number: int, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
         """Values of these locals: the snapshot's, or the present ones."""
