@@ -1023,7 +1023,7 @@ def stores_within(parts: Split, names: frozenset[str]) -> frozenset[tuple[str, s
 
 
 def _stores_within(parts: Split, names: set[str]) -> frozenset[tuple[str, str | None]]:
-    own = {argument.arg for argument in _arguments(parts.node)[:1]}
+    own = _own_names(parts.node)
     code = parts.function.__code__
     local = {*code.co_varnames, *code.co_cellvars} - own
     puts = [put for put in _puts(parts.node.body, names, own, parts.function) if _has_key(put)]
@@ -1039,7 +1039,7 @@ def _has_key(put: ast.expr) -> bool:
 
 
 def _hands(statements: Iterable[ast.AST], names: set[str], parts: Split) -> frozenset[Hand]:
-    own = {argument.arg for argument in _arguments(parts.node)[:1]}
+    own = _own_names(parts.node)
     _puts(statements, names, own, parts.function)
     found: set[Hand] = set()
     calls = [item for node in statements for item in _walk_scope(node) if isinstance(item, ast.Call)]
@@ -1073,7 +1073,7 @@ def _stores_in_turn(parts: Switched, number: int, names: set[str]) -> frozenset[
     loop = next(
         node for node in ast.walk(parts.node) if getattr(node, "_number", None) == parts.statements[number].loop
     )
-    own = {argument.arg for argument in _arguments(parts.node)[:1]}
+    own = _own_names(parts.node)
     turn = _turn_names(loop, _captured_names(parts.node))
     found: set[tuple[str, str | None]] = set()
     for put in _puts(_following(loop, number), names, own, parts.function):
@@ -1226,25 +1226,22 @@ class _Resumer:
         return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
 
     def stores(self, names: set[str]) -> frozenset[Store]:
-        own, puts = self._own(), self._puts(names)
+        own, puts = _own_names(self._parts.node), self._puts(names)
         roots = {_root(put) for put in puts if _own_attribute(put, own) is None and put is not _root(put)}
         found = {root.id for root in roots if isinstance(root, ast.Name)}
         deep = {_last_name(_root(put)) for put in puts if len([*_walk_chain(put)]) > 1}
         return frozenset(origin for name in found for origin in _origins(self._parts.node, name, name in deep))
 
     def sets(self, names: set[str]) -> frozenset[str]:
-        own = self._own()
+        own = _own_names(self._parts.node)
         attributes = (_own_attribute(put, own) for put in self._puts(names))
         return frozenset(attribute for attribute in attributes if attribute is not None)
 
     def hands(self, names: set[str]) -> frozenset[Hand]:
         return _hands(self._rest()[1], names, self._parts)
 
-    def _own(self) -> set[str]:
-        return {argument.arg for argument in _arguments(self._parts.node)[:1]}
-
     def _puts(self, names: set[str]) -> list[ast.expr]:
-        return _puts(self._rest()[1], names, self._own(), self._parts.function)
+        return _puts(self._rest()[1], names, _own_names(self._parts.node), self._parts.function)
 
     def _rest(self) -> tuple[ast.FunctionDef, list[ast.stmt]]:
         # copying a long function takes milliseconds, and a worker waits for it at each cut
@@ -1340,6 +1337,11 @@ def _put_into(node: ast.AST, names: set[str], own: set[str], modules: set[str]) 
                 return []
             return [function] if any(_comes_from(item, names) for item in given) else []
     return []
+
+
+def _own_names(definition: ast.FunctionDef) -> set[str]:
+    """The name of the first argument, which stands for the object that the function is a method of."""
+    return {argument.arg for argument in _arguments(definition)[:1]}
 
 
 def _own_attribute(node: ast.expr, own: set[str]) -> str | None:
