@@ -683,6 +683,17 @@ def test_a_fifth_of_the_time_is_not_named_where_its_removal_gained_nothing(count
     assert [culprit.name for culprit in report.verdict.culprits] == [name]
 
 
+@pytest.mark.parametrize("inner", [True, False], ids=["its call was tried", "refused"])
+def test_the_largest_stage_is_named_where_it_could_not_be_served_alone(inner: bool) -> None:
+    """What others gained stands beside it, with the computed gain of the stage that was refused before them."""
+    decode = make_stage("decode", 7, parent="load" if inner else None)
+    stages = (make_stage("load", 7), decode, make_stage("crop", 3))
+    periods = {**STARVED, "knockout:crop": 55.0} | ({"knockout:load": 50.0} if inner else {})
+    culprits = judge(make_recording(periods, stages=stages if inner else stages[1:])).verdict.culprits
+    assert [culprit.stage for culprit in culprits] == (["load", "crop"] if inner else ["decode", "crop"])
+    assert culprits[0].gain.is_computed is (not inner)
+
+
 def test_a_statement_that_once_had_no_core_is_not_blamed_for_it() -> None:
     """Of many small steps one took long because its worker had to wait: it is still one of many."""
     stages = [make_stage(f"step{number}", 1) for number in range(40)]

@@ -25,7 +25,7 @@ from unstarve.judge.evidence import (
     waiting_of,
 )
 from unstarve.judge.memory import collected, collecting_share, copied_pages
-from unstarve.judge.reading import slowest_reader, told_apart, waiting_share
+from unstarve.judge.reading import is_within, slowest_reader, told_apart, waiting_share
 from unstarve.judge.walltime import (
     begun_in_steps,
     dropping_start,
@@ -272,7 +272,8 @@ def _full_name(evidence: Evidence, stage: Stage) -> str:
 
 
 def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """A dataset that could not be taken apart, or whose time is spread thin, is blamed as a whole, by the ladder."""
+    """A dataset that could not be taken apart, or whose time is spread thin, is blamed as a whole, by the ladder; so is its
+    most expensive stage where that could not be served from cache alone."""
     stages = _own_stages(evidence)
     gain = evidence.contrast("samples", "none")
     if gain is None or not stages:
@@ -282,6 +283,8 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
     if max(_own_shares(stages, leaves)) < THIN and sum(_own_shares(stages, tried)) < LITTLE:
         return [_many_steps(evidence, stages, leaves)]
     if tried:
+    if any(is_within(evidence, stage, other.id) for other in tried):
+        return []
         return []
     stage = max(leaves, key=mean_ms)
     if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in _read_for_free(evidence, time)):
