@@ -59,9 +59,18 @@ def test_the_ladder_runs_from_the_ceiling_to_the_baseline() -> None:
         lambda: Culprit(
             stage="x", kind="guess", name="x", source=None, resource="cpu", gain=Estimate(value=1, low=1, high=1)
         ),
+        lambda: Culprit(
+            stage="x",
+            kind="code",
+            name="x",
+            source=None,
+            resource="cpu",
+            gain=Estimate(value=1, low=1, high=1),
+            cause="guess",
+        ),
     ],
 )
 def test_values_outside_the_contract_are_refused(make) -> None:
-    """An estimate outside its interval, an unknown bound or an unknown kind cannot be constructed."""
+    """An estimate outside its interval, an unknown bound, kind or cause cannot be constructed."""
     with pytest.raises(ValueError, match=r"expected one of|outside its interval"):
         make()

@@ -240,7 +240,7 @@ def _workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -
     """For another loader than the one that was diagnosed: as many as that has, since nothing of its own was measured; its
     batches are taken to be as large."""
     other = _other_loader(recording, culprit)
-    if culprit.kind != "workers" or other is None or _is_begun_anew(culprit):
+    if culprit.kind != "workers" or other is None or culprit.cause in _BEGUN_ANEW:
         return None
     wanted = _loader(recording).num_workers or int(_cores(recording))
     number, remedy = _loading(recording, other, max(1, wanted))
@@ -527,9 +527,9 @@ def _work_in_workers(recording: Recording, report: Report, culprit: Culprit) -> 
 
 
 def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.kind != "worker-start" and not _is_begun_anew(culprit):
+    if culprit.kind != "worker-start" and culprit.cause not in _BEGUN_ANEW:
         return None
-    if culprit.stage == "worker-start:dropped":
+    if culprit.cause == "dropped-batches":
         return Remedy(
             id="skip-indices",
             advice=(
@@ -539,7 +539,7 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
             predicted_gain=culprit.gain,
             about=culprit.stage,
         )
-    if "before the first batch" in culprit.name:
+    if culprit.cause == "before-first-batch":
         return Remedy(
             id="smaller-buffer",
             advice=(
@@ -549,7 +549,7 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
             predicted_gain=culprit.gain,
             about=culprit.stage,
         )
-    if _is_begun_anew(culprit) and "epochs of" in culprit.name:
+    if culprit.cause == "short-epochs":
         return Remedy(
             id="epochs-run-on",
             advice=(
@@ -564,7 +564,7 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
             predicted_gain=culprit.gain,
             about=culprit.stage,
         )
-    if _is_begun_anew(culprit):
+    if culprit.cause == "new-iterators":
         return Remedy(
             id="one-iterator",
             advice=(
@@ -598,14 +598,8 @@ def _starts_workers(recording: Recording, culprit: Culprit) -> bool:
     return named.num_workers > 0 and not named.persistent_workers
 
 
-def _is_begun_anew(culprit: Culprit) -> bool:
-    """Whether iterators that give a batch or two each are what is blamed."""
-    is_start = culprit.stage.startswith(("worker-start", "loader:"))
-    return is_start and culprit.name.endswith(("every step", "epochs of a single batch", "epochs of 2 batches"))
-
-
 def _epochs_that_run_on(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if "way to the first batch" not in culprit.name or not _loader(recording).num_workers:
+    if culprit.cause != "first-batch" or not _loader(recording).num_workers:
         return None
     return Remedy(
         id="epochs-run-on",
@@ -626,6 +620,9 @@ def limited_threads(count: int) -> str:
         f"    threadpoolctl.threadpool_limits({count})  # BLAS and OpenMP"
     )
 
+
+_BEGUN_ANEW = ("new-iterators", "short-epochs")
+"""Causes that are iterators with a batch or two each."""
 
 _SETTINGS = {
     "trial:threads": (
@@ -703,7 +700,7 @@ def _packed_objects(recording: Recording, report: Report, culprit: Culprit) -> R
 def _scheduling(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.kind != "scheduling":
         return None
-    if "shards" in culprit.name:
+    if culprit.cause == "uneven-shards":
         advice = "Give every worker at least one shard: split by get_worker_info(), into as many shards as workers."
         return Remedy(id="even-shards", advice=advice, predicted_gain=culprit.gain, about=culprit.stage)
     if not _has_in_order(recording):

@@ -19,6 +19,7 @@ KINDS = (
     "workers", "cpu", "memory", "step-host", "step-device", "loader",
 )  # fmt: skip
 RESOURCES = ("cpu", "wait", "bandwidth", "memory", "serialisation", "gil", "device")
+CAUSES = ("new-iterators", "short-epochs", "dropped-batches", "before-first-batch", "first-batch", "uneven-shards")
 
 
 def _member(value: str, allowed: tuple[str, ...], what: str) -> None:
@@ -62,6 +63,8 @@ class Culprit:
     """One of `RESOURCES`: what it uses up."""
     gain: Estimate
     """Speed-up of the whole loop if it cost nothing, as a ratio."""
+    cause: str | None = None
+    """One of `CAUSES`, where what is to be done follows from more than the kind."""
     text: str | None = None
     """The statement at `source`."""
     path: tuple[str, ...] = ()
@@ -72,6 +75,8 @@ class Culprit:
     def __post_init__(self) -> None:
         _member(self.kind, KINDS, "kind")
         _member(self.resource, RESOURCES, "resource")
+        if self.cause is not None:
+            _member(self.cause, CAUSES, "cause")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

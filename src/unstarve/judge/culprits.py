@@ -282,11 +282,9 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
     tried = [stage for stage in stages if f"knockout:{stage.id}" in evidence.rates]
     if max(_own_shares(stages, leaves)) < THIN and sum(_own_shares(stages, tried)) < LITTLE:
         return [_many_steps(evidence, stages, leaves)]
-    if tried:
+    stage = max(leaves, key=mean_ms)
     if any(is_within(evidence, stage, other.id) for other in tried):
         return []
-        return []
-    stage = max(leaves, key=mean_ms)
     if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in _read_for_free(evidence, time)):
         return []  # shown by a rung of its own
     sentence = (
@@ -399,10 +397,12 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
     cost = sum(start.construct_ns + start.first_wait_ns for start in starts)
     kind = "sampler" if sampler > HALF * cost else "worker-start" if saved > HALF else "workers"
     spared = share * saved if saved > HALF else share  # its batches are what costs, and workers need one iterator too
+    name, cause = begun_anew(loader, starts)
     return Culprit(
         stage=f"loader:{loader.number}",
         kind=kind,
-        name=f"{loader.name}, {begun_anew(loader, starts)}",
+        name=f"{loader.name}, {name}",
+        cause=cause,
         source=loader.source,
         resource="cpu" if loader.num_workers == 0 else "wait",
         gain=estimate.computed(loader_gain(evidence, loader, spared), down=0.6, up=1.2),
@@ -637,6 +637,7 @@ def _uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
             stage="scheduling",
             kind="scheduling",
             name="uneven shards: some workers have no data",
+            cause="uneven-shards",
             source=evidence.loader.source,
             resource="wait",
             gain=estimate.computed(value, down=0.7, up=1.1),
@@ -779,21 +780,22 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     costs = law.start_costs(evidence.recording, batches=epoch_batches(evidence))
     is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
     imports = loader.num_workers and not loader.persistent_workers and loader.start_method != "fork"
-    kind, name, source, resource = "worker-start", "starting the workers", loader.source, "wait"
+    kind, name, source, resource, cause = "worker-start", "starting the workers", loader.source, "wait", None
     if len(starts) > 2 and all(item.batches <= 2 for item in starts):
-        name = begun_anew(loader, starts)
+        name, cause = begun_anew(loader, starts)
     elif sampler > 0.4 * (construct + first):
         kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
         source = loader.sampler_source or loader.source
     elif is_filling and not imports:
-        name = "what is done before the first batch (opening shards, filling a buffer)"
+        name, cause = "what is done before the first batch (opening shards, filling a buffer)", "before-first-batch"
     elif not loader.num_workers or loader.persistent_workers or law.spared_share(costs) < HALF:
-        name = "the way to the first batch"
+        name, cause = "the way to the first batch", "first-batch"
     return [
         Culprit(
             stage=kind,
             kind=kind,
             name=name,
+            cause=cause,
             source=source,
             resource=resource,
             gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread, is_computed=True),
@@ -819,6 +821,7 @@ def _dropped(evidence: Evidence) -> list[Culprit]:
             stage="worker-start:dropped",
             kind="worker-start",
             name="batches made only to be dropped",
+            cause="dropped-batches",
             source=evidence.loader.source,
             resource="cpu",
             gain=estimate.computed(value, down=0.75, up=1.25),

@@ -173,11 +173,12 @@ def _bodies(evidence: Evidence, rung: str) -> list[int]:
     return sorted(body for block in evidence.of(rung) for body in block.bodies_ns)
 
 
-def begun_anew(loader: Loader, starts: Sequence[Start]) -> str:
-    """What iterators that give a batch or two each are called: epochs, where the loader has no more to give."""
+def begun_anew(loader: Loader, starts: Sequence[Start]) -> tuple[str, str]:
+    """What iterators that give a batch or two each are called, and the cause that they are: epochs, where the loader has no
+    more to give."""
     if loader.length is None or loader.length > max(start.batches for start in starts):
-        return "a new iterator for every step"
-    return "epochs of a single batch" if loader.length == 1 else f"epochs of {loader.length} batches"
+        return "a new iterator for every step", "new-iterators"
+    return "epochs of a single batch" if loader.length == 1 else f"epochs of {loader.length} batches", "short-epochs"
 
 
 def figure(value: float) -> str:

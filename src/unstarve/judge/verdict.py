@@ -336,11 +336,12 @@ def _anew(recording: Recording) -> Report:
     ceiling = estimate.from_periods([rest for _, rest in pairs])
     gain = estimate.from_ratios([whole / rest for whole, rest in pairs])
     start_fraction = min(1.0, sum(losses) / max(1e-9, sum(wholes)))
-    name = begun_anew(loader, starts)
+    name, cause = begun_anew(loader, starts)
     culprit = Culprit(
         stage="worker-start",
         kind="worker-start",
         name=name,
+        cause=cause,
         source=loader.source,
         resource="wait",
         gain=gain,
