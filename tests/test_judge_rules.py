@@ -846,6 +846,11 @@ def test_another_loader_that_the_script_waits_for_is_blamed() -> None:
     assert culprit.gain.value == pytest.approx(1 / (1 - 0.3), rel=0.05)
 
 
+def test_what_is_said_of_another_loader_tells_the_speed_over_whole_epochs() -> None:
+    """1000 steps take 20 s, and the validation after them 10 s."""
+    assert with_validation(0.9).verdict.sentence.startswith("Input-bound: 49.8 steps/s, 33.2 over whole epochs")
+
+
 def test_another_loader_without_workers_is_given_some_of_its_own() -> None:
     """The remedy names it and its line, and takes nothing from what was measured of the loader that was diagnosed."""
     first = make_start(batches=1000)

@@ -26,6 +26,7 @@ from unstarve.judge.evidence import (
 from unstarve.judge.needs import find_needs
 from unstarve.judge.walltime import (
     dropping_start,
+    epoch_rate,
     is_within,
     iterator_gain,
     loader_gain,
@@ -268,7 +269,10 @@ def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headr
     base, top = evidence.rates["none"], evidence.rates[evidence.ceiling_id]
     reach = f"the loop reaches {figure(base.value)} of a possible {figure(max(base.value, top.value))} steps/s"
     if bound == "input" and culprits and culprits[0].stage.startswith(("iterator", "loader:")):
-        return f"Input-bound: {figure(base.value)} steps/s.{_first_culprit(culprits)}"
+        whole = epoch_rate(evidence, time)
+        is_less = whole < base.value * (1 - evidence.threshold)
+        over_all = f", {figure(whole)} over whole epochs with all loaders" if is_less else ""
+        return f"Input-bound: {figure(base.value)} steps/s{over_all}.{_first_culprit(culprits)}"
     if bound == "input":
         return f"Input-bound: {reach}.{_first_culprit(culprits)}"
     if bound == "start" and (drop := dropping_start(evidence)) is not None:

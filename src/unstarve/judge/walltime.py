@@ -51,6 +51,11 @@ def wall_time(evidence: Evidence) -> WallTime:
     return WallTime(steady=steady / total, start=start / total, other_loaders=other / total, other=outside / total)
 
 
+def epoch_rate(evidence: Evidence, time: WallTime) -> float:
+    """Steps per second over a whole epoch, with all that its wall time goes into."""
+    return time.steady / (1 / evidence.rates["none"].value - _beside_s(evidence))
+
+
 def outside_s(ours: Sequence[Start], others: Sequence[Start]) -> list[float]:
     """Time outside of any loader between each epoch and the next iterator of the same loader, such as for a checkpoint, and
     in it the last step of an epoch that was left without asking for more; looks at some batches are no epochs."""
