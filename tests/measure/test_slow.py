@@ -23,12 +23,13 @@ def open_shard() -> None:
 
 
 def seen(watch: LateWatch, seconds: float) -> tuple[Late, ...]:
-    watch.begin()
+    began = time.perf_counter_ns()
+    watch.begin(began)
     if seconds > 0.2:
         open_shard()
     else:
         time.sleep(seconds)
-    return watch.end()
+    return watch.end(time.perf_counter_ns() - began)
 
 
 def test_only_a_late_batch_is_looked_at() -> None:
@@ -50,7 +51,7 @@ def test_what_runs_after_a_batch_that_failed_is_none_of_it() -> None:
     watch = LateWatch()
     assert not any(seen(watch, 0.004) for _ in range(20))
     seen(watch, 0.3)
-    watch.begin()
+    watch.begin(time.perf_counter_ns())
     watch.abandon()
     open_shard()
     assert not seen(watch, 0.004)

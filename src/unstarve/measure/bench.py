@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from unstarve.measure import cuda, environment, values
-from unstarve.measure.body import BodySampler
+from unstarve.measure.body import BodySampler, iterator_of
 from unstarve.measure.describe import describe_function
 from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.session import Session
@@ -61,6 +61,7 @@ class LoopBench:
         self._threads_tried: int | None = None
         self._own_threads: int | None = None
         self._is_collecting = True
+        self._is_paused = False
         self.dataset_name = type(getattr(session.loader, "dataset", None)).__name__
         self.clock_ns = engine.clock_ns
         self.rungs = engine.set_rungs
@@ -77,7 +78,7 @@ class LoopBench:
         self.can_pin = torch.cuda.is_available()
         self.machine_cores = environment.machine_cores()
         self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        self.body_sampler = lambda: BodySampler(iterator=session.asked_by)
+        self.body_sampler = lambda: BodySampler(iterator=iterator_of(sys._getframe()))
         self.block = engine.add_block
         self.other_ranks = engine.set_ranks
         self.progress = engine.progress
@@ -132,7 +133,7 @@ class LoopBench:
     def allow_collector(self, is_allowed: bool) -> None:
         """Switch the garbage collector of this process off, or on again where the script had it on."""
         self._is_collecting = is_allowed
-        self.go_on()
+        self._set(self._threads_tried, is_collecting=is_allowed)
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -198,15 +199,18 @@ class LoopBench:
     def limit_threads(self, count: int | None) -> None:
         """Let torch compute on so many threads in this process; None for as many as the script chose."""
         self._threads_tried = count
-        self.go_on()
+        self._set(count, is_collecting=self._is_collecting)
 
     def pause(self) -> None:
         """Give this process its own settings back: what the script does now is not the loop that is tried."""
+        self._is_paused = True
         self._set(None, is_collecting=True)
 
     def go_on(self) -> None:
-        """Have the settings on trial in force, again if need be."""
-        self._set(self._threads_tried, is_collecting=self._is_collecting)
+        """Have the settings on trial in force again after `pause`."""
+        if self._is_paused:
+            self._is_paused = False
+            self._set(self._threads_tried, is_collecting=self._is_collecting)
 
     def _set(self, threads: int | None, *, is_collecting: bool) -> None:
         COLLECTOR.allow(is_collecting)

@@ -11,7 +11,6 @@ import functools
 import mmap
 import os
 import statistics
-import sys
 import threading
 import time
 import warnings
@@ -24,7 +23,6 @@ from torch.utils.data import DataLoader
 from unstarve import errors, simulate
 from unstarve.measure import device, environment, experiment, payload, ranks, values
 from unstarve.measure.bench import LeadingBench, LoopBench
-from unstarve.measure.body import iterator_of
 from unstarve.measure.describe import calling_place, describe_loader
 from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours
@@ -117,8 +115,6 @@ class Watched:
         try:
             if threading.get_ident() != self._engine.thread:
                 return self._engine.next_elsewhere(self._session)
-            if self._session is self._engine.target:
-                self._session.asked_by = iterator_of(sys._getframe(1))
             return self._engine.next_batch(self._session, self)
         except (StopIteration, errors.Finished, errors.Stalled):
             self.is_over = True
@@ -553,7 +549,8 @@ class Engine:
             StopIteration: the epoch has ended.
             Finished: the experiment is done and the loop is to end.
         """
-        self._end_use_watch(session)
+        if self._use_watch is not None:
+            self._end_use_watch(session)
         if not self._loop_began_ns:
             self._machine_memory.begin()
             self._others.begin()
@@ -572,13 +569,14 @@ class Engine:
             step = None
         self._asked_ns = self.clock_ns()  # what we did since the loop asked is no wait for a batch
         batch, telemetry = self._batch(session, step)
+        lent, marked_ns = None, 0
         delivered = self.clock_ns()
-        lent = self._lend(session, batch)
-        marked_ns = self.clock_ns() - delivered
-        self._account(session, self._asked_ns + marked_ns, delivered + marked_ns, telemetry)
-        if session.pending is not None:
-            session.pending.lent = lent
-        self._begin_use_watch(session, batch)
+        if self._may_lend(session):
+            lent = _lent(batch)
+            marked_ns = self.clock_ns() - delivered
+        self._account(session, self._asked_ns + marked_ns, delivered + marked_ns, telemetry, lent)
+        if session is self.target:
+            self._begin_use_watch(batch)
         return batch
 
     def next_elsewhere(self, session: Session) -> Any:
@@ -586,10 +584,8 @@ class Engine:
         self.was_in_thread = True
         return self._pull_plain(session)
 
-    def _begin_use_watch(self, session: Session, batch: Any) -> None:
+    def _begin_use_watch(self, batch: Any) -> None:
         """See which fields of the batch the step reads, where that is asked for."""
-        if session is not self.target:
-            return
         self._is_use_seen = not self._reads_wanted
         if self._reads_wanted and self.serving == "host":
             self._reads_wanted -= 1
@@ -677,11 +673,10 @@ class Engine:
 
     def _provide(self, session: Session, give: Give) -> tuple[Any, Telemetry | None]:
         self.serving = give.source
-        cached = {"host": self.host, "device": self._on_device or self.host}.get(give.source)
-        if cached:  # a rank that follows may have none of its own
-            return self._serve_cached(cached), None
-        if give.source == "ahead" and self.host:
-            return self._serve_ahead(give)
+        if give.source != "loader" and self.host:  # a rank that follows may have none of its own
+            if give.source == "ahead":
+                return self._serve_ahead(give)
+            return self._serve_cached(self._on_device or self.host if give.source == "device" else self.host), None
         self._copying = None
         while True:
             batch, telemetry = self._pull(session)
@@ -738,7 +733,9 @@ class Engine:
             if not isinstance(batch, Token):
                 return batch, telemetry
 
-    def _account(self, session: Session, asked: int, delivered: int, telemetry: Telemetry | None) -> None:
+    def _account(
+        self, session: Session, asked: int, delivered: int, telemetry: Telemetry | None, lent: tuple[Any, Any] | None
+    ) -> None:
         wait = delivered - asked
         if session.first_wait_ns < 0:
             session.first_wait_ns = wait
@@ -749,7 +746,7 @@ class Engine:
         has_begun = session.has_begun_epoch() and session.sampler_ns() > SEAM_NS
         is_whole = (session.delivered > 1 or session.is_seamless) and not self._is_disturbed and not has_begun
         has_gradients = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        session.pending = Pending(delivered, wait, telemetry, is_whole, has_gradients)
+        session.pending = Pending(delivered, wait, telemetry, is_whole, has_gradients, lent)
 
     def _end_step(self, session: Session, now: int) -> Step | None:
         pending, session.pending = session.pending, None
@@ -995,16 +992,16 @@ class Engine:
         self._cached_out = (item, values.versions(item))
         return values.rewrap(item, lambda leaf: leaf)
 
-    def _lend(self, session: Session, batch: Any) -> tuple[Any, Any] | None:
-        """Mark a real batch of the warm-up, to see whether the loop writes into what it gets."""
-        if session is not self.target or session.total >= LENT_BATCHES or self.serving != "loader" or self._rungs:
-            return None
-        mark = _fingerprint(batch)
-        return None if mark is None else (batch, mark)
+    def _may_lend(self, session: Session) -> bool:
+        """Whether to see if the loop writes into what it gets: a real batch of the warm-up."""
+        is_early = session.total < LENT_BATCHES and session is self.target
+        return is_early and self.serving == "loader" and not self._rungs
 
     def _check_lent(self, pending: Pending) -> None:
         """Copy cached batches before use if the loop wrote into one of the last two that it was handed: one that fetches
         ahead works on a batch after it has asked for the next."""
+        if (pending.lent or self._lent_before or self._cached_out or self._cached_before) is None:
+            return
         lent = [found for found in (self._lent_before, pending.lent) if found is not None]
         self._lent_before = pending.lent
         if any(_fingerprint(batch) not in (mark, None) for batch, mark in lent):
@@ -1190,6 +1187,12 @@ class Engine:
                 fleet.close()
         session.fleet = None
         session.resting.clear()
+
+
+def _lent(batch: Any) -> tuple[Any, Any] | None:
+    """The batch with a mark by which a change of it is seen; None where there is no mark."""
+    mark = _fingerprint(batch)
+    return None if mark is None else (batch, mark)
 
 
 def _fingerprint(batch: Any) -> Any:

@@ -143,7 +143,7 @@ class Fleet:
         self.sampler: Endless | None = None
         self.number = number
         self.settings = settings
-        self._patience_s = patience_s
+        self._patience = _Patience(patience_s)
         self._clone = object.__new__(_kind_of_copies(type(loader)))
         self._clone.__dict__.update(loader.__dict__)
         if settings is not None:
@@ -262,7 +262,7 @@ class Fleet:
             StopIteration: the epoch has ended.
             Stalled: nothing came within the patience.
         """
-        with _Patience(self._patience_s):
+        with self._patience:
             item = next(self._iterator)
         batch, telemetry = untagged(item)
         return batch, telemetry or self._unwrapped[1]
@@ -312,14 +312,16 @@ def _torch_iterator(iterator: Any) -> Any:
 
 
 class _Patience:
-    """Interrupts a wait in the main thread that lasts too long."""
+    """Interrupts a wait in the main thread that lasts too long; one wait after the other."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._has_fired = False
+        self._main = threading.main_thread().ident
 
     def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread() and self._seconds < 1e6:
+        self._has_fired = False
+        if threading.get_ident() == self._main and self._seconds < 1e6:
             self._began = time.perf_counter()
             _WATCH.start(self)
 

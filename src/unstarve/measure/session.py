@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from unstarve.measure.describe import told_length
@@ -88,8 +87,6 @@ class Session:
         self.is_natural = True
         self.has_started = True
         """Whether workers started for the present iterator as they would have without us."""
-        self.asked_by: CodeType | None = None
-        """The user's generator that asked for the present batch, if it was one."""
         self.is_seamless = False
         """Whether the present epoch followed the last at once, from workers that went on."""
         self.with_gradients = 0

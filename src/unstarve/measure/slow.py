@@ -54,17 +54,16 @@ class LateWatch:
         self._began_ns = 0
         self._spent: dict[tuple[str, int], list[int]] = {}
 
-    def begin(self) -> None:
-        """A batch is begun."""
-        self._began_ns = time.perf_counter_ns()
+    def begin(self, now_ns: int) -> None:
+        """A batch is begun, at this time of `perf_counter_ns`."""
+        self._began_ns = now_ns
 
     def abandon(self) -> None:
         """The batch was not made: what runs from now on is none of it."""
         self._began_ns = 0
 
-    def end(self) -> tuple[Late, ...]:
-        """The batch is made; the lines in which it was seen while it was late."""
-        taken_ns = time.perf_counter_ns() - self._began_ns
+    def end(self, taken_ns: int) -> tuple[Late, ...]:
+        """The batch is made, in so long; the lines in which it was seen while it was late."""
         self._began_ns = 0
         self._recent.append(taken_ns)
         if self._thread is None and self._limit_ns and taken_ns > max(self._limit_ns, LEAST_NS):

@@ -245,7 +245,7 @@ class Instruments:
         findings: Findings | Orders | Repeats | None = None
         late = self._late if is_plain else None
         if late is not None:
-            late.begin()
+            late.begin(began)
         try:
             data = self._fetcher.fetch(index) if is_plain else self._carry_out(order, index)
             if order["mode"] == "watch" and self._watch is not None:
@@ -265,7 +265,7 @@ class Instruments:
         delay = self._run_delay.read_ns() - delay
         collected = COLLECTOR.ns - collected
         looks = self._memory.after(wall) if self._memory is not None else ()
-        seen = late.end() if late is not None else ()
+        seen = late.end(wall) if late is not None else ()
         made = (generation, self._worker, wall, used, copied, delay, findings, self._failure, collected, looks, seen)
         return TAG, data, made
 
