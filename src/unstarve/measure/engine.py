@@ -60,6 +60,9 @@ TARGET_AFTER_DROPS = 5
 TARGET_AFTER_WITHOUT_GRADIENTS = 100
 """Batches without gradients after which it is taken all the same: the script may never train."""
 
+FIRST_BATCHES = 2
+"""Batches of an iterator until which the script may begin to train with other ranks."""
+
 WORKED_NS = 3_000_000
 """A loop that takes longer has worked, and not just freed a batch that it drops."""
 
@@ -565,7 +568,7 @@ class Engine:
         if self._is_epoch_over(session):
             raise StopIteration
         step = self._end_step(session, now)
-        if self._consider(session):
+        if self.target is None and not self._passive and self._consider(session):
             step = None
         self._asked_ns = self.clock_ns()  # what we did since the loop asked is no wait for a batch
         batch, telemetry = self._batch(session, step)
@@ -819,9 +822,8 @@ class Engine:
 
     def _consider(self, session: Session) -> bool:
         """Make the session the target if it looks like the training loader; whether it has just become that."""
-        if self.target is not None or self._passive:
-            return False
-        self._ranks = self._ranks or ranks.of_this_process(self._lead)
+        if self._ranks is None and session.delivered <= FIRST_BATCHES:  # asking takes as long as all else here
+            self._ranks = ranks.of_this_process(self._lead)
         if self.is_following:
             assert self._ranks is not None
             begun = self._ranks.begun()

@@ -241,7 +241,8 @@ class Instruments:
         collected = COLLECTOR.ns
         is_plain = order["mode"] == "run"
         copied = 0 if is_plain else self._copied_ns()
-        self._failure = None
+        if self._failure is not None:
+            self._failure = None
         findings: Findings | Orders | Repeats | None = None
         late = self._late if is_plain else None
         if late is not None:
