@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from unstarve.measure import split
+from unstarve.measure import split, variants
 from unstarve.measure.runtime import Observer, Server, is_as_large, is_library, resolve
 
 _numbers = itertools.count()
@@ -956,7 +956,7 @@ def test_nothing_is_served_after_units_that_may_return() -> None:
     """Samples that come through such a unit are not those that most of the time goes into."""
     for name in ("three_times", "by_kind"):
         parts = split.split(getattr(Retrying, name))
-        for make in (split.resumed, split.stubbed):
+        for make in (variants.resumed, variants.stubbed):
             with pytest.raises(split.Unsplittable, match="return inside"):
                 make(parts, (0,))
 
@@ -1045,7 +1045,7 @@ def test_nothing_is_cut_inside_what_handles_exceptions() -> None:
     for unit in parts.units:
         if unit.text not in ("x = self.cache[index]", "return x, y"):
             with pytest.raises(split.Unsplittable, match="handler"):
-                split.stubbed(parts, (unit.number,))
+                variants.stubbed(parts, (unit.number,))
 
 
 # --- Exceptions that are caught behind a cut --------------------------------------------------------------------------

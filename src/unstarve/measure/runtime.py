@@ -20,10 +20,11 @@ from typing import Any
 import torch
 
 from unstarve import labels
-from unstarve.measure import split, values
+from unstarve.measure import keeping, split, values, variants
 from unstarve.measure.counters import ReadCount, RunDelay, WriteCount, cpu_ns
 from unstarve.measure.pool import Pool
-from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unsplittable
+from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unit, Unsplittable
+from unstarve.measure.tree import RUNTIME
 
 _LIBRARY_PATHS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -363,7 +364,7 @@ class Observer:
             if self._known.plain_loops
             else []
         )
-        variant = split.watched(parts, frozenset(opened), frozenset(closed))(self)
+        variant = variants.watched(parts, frozenset(opened), frozenset(closed))(self)
         self._base = len(self._stack)
         entered = _Open(parts=parts)
         if self._wanted:
@@ -471,8 +472,8 @@ class Observer:
             return True
         try:
             own = tuple(item.number for item in self._stack[self._base + 1 :])
-            return not _LAZY_CALLS.isdisjoint(split.attributes_after(parts, own))
-        except split.Unsplittable:
+            return not _LAZY_CALLS.isdisjoint(variants.attributes_after(parts, own))
+        except Unsplittable:
             return True
 
     def each(self, items: Iterable[Any]) -> Iterator[Any]:
@@ -655,10 +656,10 @@ class Observer:
         cost.can_enter = item.call is not None and not item.call.is_entered and cost.defined is not None
         return cost
 
-    def _unit(self) -> tuple[Split, split.Unit]:
+    def _unit(self) -> tuple[Split, Unit]:
         parts = self._stack[self._base].parts
         assert parts is not None
-        return parts, split.unit_at(parts, tuple([item.number for item in self._stack[self._base + 1 :]]))[0]
+        return parts, variants.unit_at(parts, tuple([item.number for item in self._stack[self._base + 1 :]]))[0]
 
     # Filling pools -------------------------------------------------------------------------------
 
@@ -739,7 +740,7 @@ class Observer:
             parts = self._stack[start].parts
             assert parts is not None
             visible = innermost if end == len(self._stack) else self._stack[end - 1].locals
-            names = split.live_after(parts, rest)
+            names = variants.live_after(parts, rest)
             found.append((Level(parts, rest), {name: visible[name] for name in names if name in visible}))
             rest = rest[end - start - 1 :]
         return found
@@ -753,13 +754,13 @@ class Observer:
             raise values.Uncopyable("it is reached through different functions for different samples")
         assert item.marks is not None
         changed = _changed(frames, item.marks, known)
-        changed[-1] |= set(split.outputs_at(chain[-1].parts, chain[-1].address))
+        changed[-1] |= set(variants.outputs_at(chain[-1].parts, chain[-1].address))
         for level, names in zip(chain, _entangled(frames, changed, known), strict=True):
             level.served |= names
         functions = [item for item in self._stack if item.parts is not None]
         for level, (_, frame), function in zip(chain, frames, functions, strict=True):
             level.why_not_alone = level.why_not_alone or _why_not_alone(level, frame, function.owner, known)
-            level.sets |= split.sets_after(level.parts, level.address, _from_stage(level))
+            level.sets |= keeping.sets_after(level.parts, level.address, _from_stage(level))
         return chain
 
     def _carrier(self, frames: list[tuple[Level, dict[str, Any]]]) -> str | None:
@@ -940,7 +941,7 @@ SMALL_BYTES = 2**22
 
 def _attributes_read(parts: Split, address: Address, owner: type) -> frozenset[str]:
     """Attributes that the rest of the function reads, directly or in methods of the owner that it names."""
-    read = set(split.attributes_after(parts, address))
+    read = set(variants.attributes_after(parts, address))
     waiting = list(read)
     while waiting:
         method = getattr(owner, waiting.pop(), None)
@@ -956,22 +957,23 @@ def _why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[i
     cache of the user's would keep the values of another sample under the key of this one."""
     parts = level.parts
     code = parts.function.__code__
-    for name, attribute, item in sorted(split.stores_after(parts, level.address, _from_stage(level)), key=str):
+    for name, attribute, item in sorted(keeping.stores_after(parts, level.address, _from_stage(level)), key=str):
         if attribute is not None:
             holder = getattr(owner, "__dict__", {}).get(attribute) if name in code.co_varnames[:1] else None
             is_program = type(holder) in (list, dict) and (item not in frame or _is_among(frame[item], holder))
         elif name in frame:
             is_program = id(frame[name]) in known
         else:
-            is_program = name not in {*code.co_varnames, *code.co_cellvars} and not name.startswith(split.RUNTIME)
+            is_program = name not in {*code.co_varnames, *code.co_cellvars} and not name.startswith(RUNTIME)
         if is_program:
             return keeps(name if attribute is None else f"{name}.{attribute}")
-    if owner is None and split.sets_after(parts, level.address, _from_stage(level)):  # whose attributes nobody looks at
+    # nobody looks at the attributes of a first argument that is not the owner
+    if owner is None and keeping.sets_after(parts, level.address, _from_stage(level)):
         return next((keeps(name) for name in code.co_varnames[:1] if id(frame.get(name)) in known), None)
-    return _kept_by_methods(owner, split.hands_after(parts, level.address, _from_stage(level)), set())
+    return _kept_by_methods(owner, keeping.hands_after(parts, level.address, _from_stage(level)), set())
 
 
-def _kept_by_methods(owner: Any, hands: Iterable[split.Hand], seen: set[split.Hand]) -> str | None:
+def _kept_by_methods(owner: Any, hands: Iterable[keeping.Hand], seen: set[keeping.Hand]) -> str | None:
     """The reason if one of the owner's methods puts what it is handed into a cache, other than lists and dictionaries: these
     show by growing."""
     for method, places in sorted(set(hands) - seen, key=str):
@@ -985,11 +987,11 @@ def _kept_by_methods(owner: Any, hands: Iterable[split.Hand], seen: set[split.Ha
             continue
         parameters = function.__code__.co_varnames[1 : function.__code__.co_argcount]
         names = frozenset(name for number, name in enumerate(parameters) if not places.isdisjoint((number, name)))
-        for name, attribute in sorted(split.stores_within(parts, names), key=str):
+        for name, attribute in sorted(keeping.stores_within(parts, names), key=str):
             holder = getattr(owner, "__dict__", {}).get(attribute)
             if type(holder) not in (list, dict):
                 return keeps(name if attribute is None else f"{name}.{attribute}")
-        found = _kept_by_methods(owner, split.hands_within(parts, names), seen)
+        found = _kept_by_methods(owner, keeping.hands_within(parts, names), seen)
         if found is not None:
             return found
     return None
@@ -1002,7 +1004,7 @@ def _is_among(value: Any, holder: Any) -> bool:
 
 def _from_stage(level: Level) -> frozenset[str]:
     """Locals that hold what comes from the stage."""
-    return frozenset(level.served).union(split.unit_at(level.parts, level.address)[0].outputs)
+    return frozenset(level.served).union(variants.unit_at(level.parts, level.address)[0].outputs)
 
 
 def keeps(what: str) -> str:
@@ -1051,7 +1053,7 @@ def _refuse_undecoded(frames: list[tuple[Level, dict[str, Any]]]) -> None:
     """Refuse to copy a picture that its function goes on to tell how to be decoded: copying it decodes it."""
     for level, frame in frames:
         is_unloaded = any(values.is_unloaded(value) for value in frame.values())
-        if is_unloaded and not _LAZY_CALLS.isdisjoint(split.attributes_after(level.parts, level.address)):
+        if is_unloaded and not _LAZY_CALLS.isdisjoint(variants.attributes_after(level.parts, level.address)):
             raise values.Uncopyable("a picture there is decoded later, and copying it would change what it does")
 
 
@@ -1118,7 +1120,7 @@ class Server:
     """How variants name a subscript's callee."""
 
     def __init__(self, pool: Pool, chain: list[Level], *, resume: bool) -> None:
-        make = split.resumed if resume else split.stubbed
+        make = variants.resumed if resume else variants.stubbed
         reasons = (reason for level in chain for reason in (level.why_not_alone, level.left_in))
         why_not = next(filter(None, reasons), None)
         if why_not is not None and not resume:

@@ -26,7 +26,7 @@ from typing import Any
 from torch.utils.data import ChainDataset
 
 from unstarve import labels
-from unstarve.measure import split, values
+from unstarve.measure import keeping, split, values
 from unstarve.measure.counters import ReadCount, RunDelay, WriteCount, cpu_ns
 from unstarve.measure.pool import Pool
 from unstarve.measure.runtime import (
@@ -47,7 +47,9 @@ from unstarve.measure.runtime import (
     why_refused,
     without_overhead,
 )
-from unstarve.measure.split import ANY_ITERATION, Address, Statement, Switched, Unsplittable
+from unstarve.measure.split import ANY_ITERATION, Address, Unsplittable
+from unstarve.measure.switched import Statement, Switched, switched
+from unstarve.measure.tree import RUNTIME
 from unstarve.script import is_package_file
 
 OPAQUE_SHARE = 0.5
@@ -149,10 +151,10 @@ class Stream:
         if is_library(generator.gi_code.co_filename) and generator.gi_code is not ChainDataset.__iter__.__code__:
             raise Unsplittable("its generator is a library's")
         function, arguments = _origin(generator)
-        parts = split.switched(function)
-        switched = parts.bind(Turns(self, parts, base))(*arguments)
+        parts = switched(function)
+        variant = parts.bind(Turns(self, parts, base))(*arguments)
         generator.close()  # it has not begun, so nothing of it runs; what it holds is let go
-        return switched
+        return variant
 
 
 class _Begun:
@@ -465,7 +467,7 @@ class Turns:
         if self._parts.statements[number].loop is None:
             return None
         function = self._parts.function
-        for name, attribute in sorted(split.stores_in_turn(self._parts, number, self._from(number)), key=str):
+        for name, attribute in sorted(keeping.stores_in_turn(self._parts, number, self._from(number)), key=str):
             holder = frame.get(name, function.__globals__.get(name))
             if attribute is not None:
                 holder = getattr(holder, "__dict__", {}).get(attribute)
@@ -488,7 +490,7 @@ class Turns:
 
 
 def _is_ours(items: Any) -> bool:
-    return type(items) is types.GeneratorType and split.RUNTIME in items.gi_code.co_freevars
+    return type(items) is types.GeneratorType and RUNTIME in items.gi_code.co_freevars
 
 
 def _is_drawn_from(value: Any) -> bool:
