@@ -197,7 +197,9 @@ def main() -> None:
     )  # fmt: skip
     step_s = journey.measure_batch_time(loader) / journey.ARTICLE_HEADROOM
     print(f"Ladder by the tool and by hand. {describe_machine()}; step of {step_s * 1e3:.1f} ms.")
-    rates = measure(arguments.batch_size, step_s, 3 * arguments.rounds)  # some rungs have a block in every third one only
+    rates = measure(
+        arguments.batch_size, step_s, 3 * arguments.rounds
+    )  # some rungs have a block in every third one only
     print(f"{'rung':26}{'tool steps/s':>26}{'by hand steps/s':>26}{'tool / hand':>28}   n  agree")
     verdicts = []
     for rung in RUNGS:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unstarve.measure import plan
 from unstarve.measure.runtime import Cost
-from unstarve.recording import Stage
+from unstarve.recording import BodyLine, Stage
 
 
 def cost(*wall_ns: int, cpu: float = 1.0, **facts) -> Cost:
@@ -170,3 +170,13 @@ def test_a_call_that_spends_its_time_outside_its_transforms_is_to_blame_itself(i
     loop = replace(cost(items), is_loop=True)
     costs = {(0,): cost(1000), (0, 0): loop, (0, 0, 0): replace(cost(items - 10), is_item=True, name="T")}
     assert suspects(costs) == blamed
+
+
+def test_a_sampled_line_tells_whether_it_decodes() -> None:
+    """Its name says that it reads; that it parses as well is for the judge to weigh."""
+    lines = [
+        BodyLine(source="train.py:3", text=text, wall_fraction=0.5, cpu_fraction=0.5)
+        for text in ("return np.loadtxt(io.BytesIO(payload))", "return np.fromfile(path)")
+    ]
+    found = plan.sampled_stages(lines, [1000])
+    assert [(stage.kind, stage.decodes) for stage in found] == [("read", True), ("read", False)]

@@ -23,7 +23,7 @@ class Told(NamedTuple):
 
 
 def told_apart(evidence: Evidence, stage: Stage, resource: str, gain: Estimate) -> Told | None:
-    """What a stage that reads spends its time on; None where that was not tried, or the stage does not read.
+    """What a stage that reads spends its time on; None where that cannot be told, or the stage does not read.
 
     Args:
         evidence: figures of the loop.
@@ -32,6 +32,8 @@ def told_apart(evidence: Evidence, stage: Stage, resource: str, gain: Estimate) 
         gain: the loop's speed-up without the stage.
     """
     free = evidence.contrast("bytes", "none")
+    if free is None and stage.kind == "read" and stage.decodes and resource == "cpu":
+        return Told("decode", "cpu", " It computes most of its time, rather than wait for what it reads.")
     part = _part_of_reading(evidence, stage)
     if free is None or part is None or stage.kind not in ("read", "decode", "code", "transform") or gain.value <= 1:
         return None

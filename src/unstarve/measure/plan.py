@@ -549,6 +549,7 @@ def sampled_stages(lines: Sequence[BodyLine], walls: Sequence[int]) -> list[Stag
             samples=len(walls),
             wall_ns=tuple(int(wall * line.wall_fraction) for wall in walls),
             cpu_ns=tuple(int(wall * line.cpu_fraction) for wall in walls),
+            decodes=any(_DECODE.search(name) for name in _called_in_line(line)),
         )
         for line in lines
     ]
@@ -562,13 +563,17 @@ def _place_of_line(line: BodyLine) -> str:
 
 
 def _kind_of_line(line: BodyLine) -> str:
-    is_stage = is_library(line.source.rpartition(":")[0])
-    called = " ".join(re.findall(r"\w+" if is_stage else r"[\w.]+(?=\()", line.text))
-    if line.cpu_fraction < 0.5 * line.wall_fraction or any(_READ.search(name) for name in called.split()):
+    called = _called_in_line(line)
+    if line.cpu_fraction < 0.5 * line.wall_fraction or any(_READ.search(name) for name in called):
         return "read"
-    if any(_DECODE.search(name) for name in called.split()):
+    if any(_DECODE.search(name) for name in called):
         return "decode"
-    return "transform" if _TRANSFORM.search(called) else "code"
+    return "transform" if _TRANSFORM.search(" ".join(called)) else "code"
+
+
+def _called_in_line(line: BodyLine) -> list[str]:
+    is_stage = is_library(line.source.rpartition(":")[0])
+    return re.findall(r"\w+" if is_stage else r"[\w.]+(?=\()", line.text)
 
 
 def fixed_stage(ident: str, name: str, **figures: Any) -> Stage:
