@@ -180,3 +180,11 @@ def test_a_sampled_line_tells_whether_it_decodes() -> None:
     ]
     found = plan.sampled_stages(lines, [1000])
     assert [(stage.kind, stage.decodes) for stage in found] == [("read", True), ("read", False)]
+
+
+def test_loops_are_no_calls_on_the_way_down() -> None:
+    """A call in a loop in a call is the second call, and is looked into where two are allowed."""
+    costs = {(0,): cost(100, can_enter=True), (0, 1): cost(100, is_loop=True), (0, 1, -1, 2): cost(100, can_enter=True)}
+    opened = [(0,), (0, 1)]
+    assert plan.to_open(costs, opened, 100, depth=2) == [(0, 1, -1, 2)]
+    assert plan.to_open(costs, opened, 100, depth=1) == []

@@ -369,11 +369,12 @@ class Experiment:
 
     def _look(self) -> Program:
         """Time samples, going deeper where the time goes, until statements or foreign calls are reached."""
-        for level in range(self._options.depth + 1):
+        last = 2 * self._options.depth  # a loop in each call
+        for level in range(last + 1):
             yield from self._watch(samples=6, skip=2 if level == 0 else 0, limit=0, wanted=[])
             costs = self._costs()
             call_ns = self._call_ns()
-            if level == self._options.depth or self.elapsed_s() > 0.4 * self.budget_s:
+            if level == last or self.elapsed_s() > 0.4 * self.budget_s:
                 break
             new = plan.to_open(costs, self._opened, call_ns, self._options.depth) if costs else []
             new += self._to_open_in_collate()

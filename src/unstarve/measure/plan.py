@@ -134,7 +134,8 @@ def _settled(parts: Sequence[Mapping[Address, Cost]]) -> list[list[tuple[Address
 
 
 def to_open(costs: Mapping[Address, Cost], opened: Iterable[Address], sample_ns: float, depth: int) -> list[Address]:
-    """Calls and loops of the user's that take a good part of a sample's time and were not looked into yet."""
+    """Calls and loops of the user's that take a good part of a sample's time and were not looked into yet; at most `depth`
+    calls deep."""
     known = set(opened)
     shared = _shared_helpers(costs)
     return [
@@ -143,7 +144,7 @@ def to_open(costs: Mapping[Address, Cost], opened: Iterable[Address], sample_ns:
         if (cost.can_enter or cost.is_loop)
         and address not in known
         and not _children(costs, address)
-        and _levels(address, known) < depth
+        and (cost.is_loop or _calls_around(address, known, costs) < depth)
         and (cost.is_loop or (cost.takes_data and cost.defined not in shared))
         and _mean(cost.wall_ns) * len(cost.wall_ns) >= OPEN_SHARE * sample_ns * _samples(costs)
     ]
@@ -165,8 +166,9 @@ def _is_item_of(one: Address, other: Address) -> bool:
     return one[: len(other)] == other or other[: len(one)] == one
 
 
-def _levels(address: Address, opened: set[Address]) -> int:
-    return sum(1 for length in range(1, len(address)) if address[:length] in opened)
+def _calls_around(address: Address, opened: set[Address], costs: Mapping[Address, Cost]) -> int:
+    around = [address[:length] for length in range(1, len(address))]
+    return sum(1 for outer in around if outer in opened and not (outer in costs and costs[outer].is_loop))
 
 
 def _children(costs: Mapping[Address, Cost], address: Address) -> list[Address]:
