@@ -1212,6 +1212,15 @@ def test_kept_workers_are_promised_what_they_spare() -> None:
     assert remedy.predicted_gain.value == pytest.approx(1 / (1 - 0.75 * report.time.start))
 
 
+def test_workers_are_not_kept_by_a_loader_that_is_made_anew() -> None:
+    """Each epoch starts workers all the same, and the loader must be kept for them to be."""
+    report = started(1000, persistent_workers=True, made=3)
+    assert (report.verdict.bound, report.verdict.culprits[0].name) == ("start", "starting the workers")
+    (remedy,) = report.remedies
+    assert remedy.id == "persistent-workers"
+    assert remedy.advice.startswith("Make the loader once")
+
+
 @pytest.mark.parametrize(
     ("fetch_ms", "facts", "told"),
     [

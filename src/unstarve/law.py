@@ -122,7 +122,7 @@ def recurring_starts(recording: Recording) -> list[Start]:
     is another. Of a lone first start of workers that outlive the epoch only the sampler's part comes again."""
     loader = recording.loader
     natural = [item for item in recording.starts if loader and item.loader == loader.number and item.natural]
-    if loader is None or natural[1:] or not loader.persistent_workers:
+    if loader is None or natural[1:] or not loader.keeps_workers:
         return natural[1:] or natural
     return [
         replace(

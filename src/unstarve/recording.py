@@ -274,7 +274,9 @@ class Loader:
     prefetch_factor: int = 2
     """Batches ordered ahead for each worker."""
     persistent_workers: bool = False
-    """Whether workers outlive an epoch."""
+    """Whether workers outlive an epoch, as long as the loader does."""
+    made: int = 1
+    """Loaders that the script made in its place, one after the other."""
     pin_memory: bool = False
     """Whether batches are copied to page-locked memory."""
     start_method: str = "fork"
@@ -294,6 +296,11 @@ class Loader:
     most_workers: int | None = None
     """Workers at most that would each give samples of their own: a stream that does not ask which worker it is in gives
     them all in each; None without such a limit."""
+
+    @property
+    def keeps_workers(self) -> bool:
+        """Whether workers that have started serve all epochs."""
+        return self.persistent_workers and self.made == 1
 
     @property
     def samples_per_batch(self) -> int:

@@ -265,10 +265,11 @@ def _quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) -
     started = begun_share([replace(start, first_wait_ns=0) for start in starts])
     spared = started if other.start_method == "fork" else begun
     name = _placed(other)
-    if spared >= HALF and not other.persistent_workers:
+    if spared >= HALF and not other.keeps_workers:
         remedy = Remedy(
             id="persistent-workers",
-            advice=f"Keep the workers of {name} over epochs: most of the waiting for it is for their start.",
+            advice=f"Keep the workers of {name} over epochs: most of the waiting for it is for their start."
+            + (f" {_KEEP_LOADER}" if other.made > 1 else ""),
             patch="DataLoader(..., persistent_workers=True)",
         )
     elif begun < HALF:
@@ -581,12 +582,12 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
     loader = _loader(recording)
     spared = report.time.start * law.spared_share(law.start_costs(recording))
     gain = estimate.computed(1 / max(0.01, 1 - spared), down=0.75, up=1.25)
-    if loader.persistent_workers or not loader.num_workers or gain.value < WORTH_SPARING:
+    if loader.keeps_workers or not loader.num_workers or gain.value < WORTH_SPARING:
         return None
     return Remedy(
         id="persistent-workers",
-        advice="Keep the workers over epochs.",
-        patch="DataLoader(..., persistent_workers=True)",
+        advice=_KEEP_LOADER if loader.made > 1 else "Keep the workers over epochs.",
+        patch="DataLoader(..., persistent_workers=True)" + ("  # once, before the epochs" if loader.made > 1 else ""),
         predicted_gain=gain,
         about=culprit.stage,
     )
@@ -595,7 +596,7 @@ def _keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
 def _starts_workers(recording: Recording, culprit: Culprit) -> bool:
     """Whether the loader that is blamed starts workers for every iterator."""
     named = _other_loader(recording, culprit) or _loader(recording)
-    return named.num_workers > 0 and not named.persistent_workers
+    return named.num_workers > 0 and not named.keeps_workers
 
 
 def _epochs_that_run_on(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
@@ -620,6 +621,11 @@ def limited_threads(count: int) -> str:
         f"    threadpoolctl.threadpool_limits({count})  # BLAS and OpenMP"
     )
 
+
+_KEEP_LOADER = (
+    "Make the loader once, before the epochs, and keep it: workers live no longer than the loader that started them, and a "
+    "new one is made for every epoch."
+)
 
 _BEGUN_ANEW = ("new-iterators", "short-epochs")
 """Causes that are iterators with a batch or two each."""
@@ -683,7 +689,7 @@ def _fewer_collections(recording: Recording, report: Report, culprit: Culprit) -
 def _packed_objects(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.stage != "worker-memory":
         return None
-    is_kept = _loader(recording).persistent_workers
+    is_kept = _loader(recording).keeps_workers
     return Remedy(
         id="packed-objects",
         advice=(

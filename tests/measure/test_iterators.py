@@ -820,6 +820,19 @@ def test_an_order_reaches_the_workers_of_every_later_epoch(is_persistent: bool) 
             assert len(numbers(loader)) == 40
 
 
+@pytest.mark.parametrize("make", engines())
+def test_workers_that_outlive_epochs_do_not_outlive_their_loader(make: Make) -> None:
+    """A loader that is made anew for every epoch, of other data, starts workers for each, whatever it is told to keep."""
+    engine = make()
+    with installed(engine):
+        for first in (0, 1000):
+            loader = DataLoader(Numbers(40, first), batch_size=2, num_workers=2, persistent_workers=True)
+            assert numbers(loader) == list(range(first, first + 40))
+    recording = engine.recording()
+    assert [start.natural for start in recording.starts] == [True, True]
+    assert [(loader.made, loader.keeps_workers) for loader in recording.loaders] == [(2, False)]
+
+
 def trained(loader: Any) -> Iterator[float]:
     """A training loop that is a generator."""
     weight = torch.ones(200, 200, requires_grad=True)

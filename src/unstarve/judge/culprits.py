@@ -770,7 +770,7 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     spread = 1 + (value - 1) * 0.25
     loader = evidence.loader
     starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]
-    if loader.persistent_workers:
+    if loader.keeps_workers:
         starts = law.recurring_starts(evidence.recording)
     count = max(1, len(starts))
     construct = sum(item.construct_ns for item in starts) / 1e9 / count
@@ -779,7 +779,7 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     fetch = evidence.fetch_s("none")
     costs = law.start_costs(evidence.recording, batches=epoch_batches(evidence))
     is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
-    imports = loader.num_workers and not loader.persistent_workers and loader.start_method != "fork"
+    imports = loader.num_workers and not loader.keeps_workers and loader.start_method != "fork"
     kind, name, source, resource, cause = "worker-start", "starting the workers", loader.source, "wait", None
     if len(starts) > 2 and all(item.batches <= 2 for item in starts):
         name, cause = begun_anew(loader, starts)
@@ -788,7 +788,7 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
         source = loader.sampler_source or loader.source
     elif is_filling and not imports:
         name, cause = "what is done before the first batch (opening shards, filling a buffer)", "before-first-batch"
-    elif not loader.num_workers or loader.persistent_workers or law.spared_share(costs) < HALF:
+    elif not loader.num_workers or loader.keeps_workers or law.spared_share(costs) < HALF:
         name, cause = "the way to the first batch", "first-batch"
     return [
         Culprit(

@@ -135,7 +135,7 @@ def _copied_at_start(
 ) -> tuple[float, str] | None:
     """What an epoch would gain if its new workers had nothing to copy, and the reason; None where that is little."""
     loader = evidence.loader
-    if loader.persistent_workers or not loader.length or time.steady <= 0:
+    if loader.keeps_workers or not loader.length or time.steady <= 0:
         return None
     batches = max(1, loader.length // max(1, loader.num_workers))
     lives = [[item for item in copies if item.first < batches] for copies in workers]

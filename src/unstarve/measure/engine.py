@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -341,8 +342,9 @@ class Engine:
         if not session.is_iterated:
             session.iterator = None
         is_ours = session is self.target and not self.is_finished
-        if not session.is_iterated and fleet is not None and not is_ours and not fleet.is_persistent:
-            fleet.close()
+        if session.is_iterated or fleet is None or is_ours or fleet.outlives_epoch(session.loader):
+            return
+        fleet.close()
 
     def _simulate(self, loader: Any, make_iterator: Callable[[Any], Any], step_ms: float) -> None:
         """Run our own loop over the loader, for as many epochs as it takes; ends by raising `Finished`."""
@@ -391,6 +393,7 @@ class Engine:
             former = session.loader
             if is_same and (former is None or (former.dataset is loader.dataset and not session.is_under_way)):
                 session.attach(loader, epoch_length(loader))
+                session.facts = replace(session.facts, made=session.facts.made + 1)
                 self._keep(loader, session)
                 return session
         return None
@@ -410,13 +413,14 @@ class Engine:
         session.make_iterator = make_iterator
         fleet = session.fleet
         session.has_started = True
+        goes_on = fleet is not None and fleet.outlives_epoch(session.loader)
         if fleet is not None and fleet.is_endless:
             session.is_natural = session.is_natural and not self._is_costly(session)
             # Persistent workers go on where without us they would begin anew, with nothing made ready.
-            if not session.is_natural or fleet.settings is not None or fleet.is_persistent:
+            if not session.is_natural or fleet.settings is not None or goes_on:
                 session.has_started = False
                 return
-        if fleet is not None and not fleet.is_persistent:
+        if fleet is not None and not goes_on:
             began = self.clock_ns()
             fleet.close()
             session.fleet = None

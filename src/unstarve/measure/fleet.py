@@ -149,7 +149,6 @@ class Fleet:
         if settings is not None:
             self._clone.__dict__.update(_attributes(settings, loader))
         self.workers: int = self._clone.num_workers
-        self.is_persistent = bool(self._clone.persistent_workers and self.workers)
         self._clone.__dict__["worker_init_fn"] = WorkerInit(board, loader.worker_init_fn)
         self._board = board
         if can_repeat:
@@ -162,6 +161,11 @@ class Fleet:
         self._inner: Any = None
         self._unwrapped: tuple[Any, Telemetry | None] = (None, None)
         self._is_kept_busy = False
+
+    def outlives_epoch(self, loader: Any) -> bool:
+        """Whether its workers go on with the next epoch of this loader, as they would without us."""
+        is_persistent = self._clone.persistent_workers and self.workers > 0
+        return is_persistent and self._loader() is loader
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers; returns its generation."""
