@@ -694,6 +694,17 @@ def test_the_largest_stage_is_named_where_it_could_not_be_served_alone(inner: bo
     assert culprits[0].gain.is_computed is (not inner)
 
 
+@pytest.mark.parametrize(("jitter", "named"), [(0.3, ["decode"]), (0.0, ["decode", "read"])])
+def test_a_stage_that_takes_little_is_named_second_only_where_its_gain_is_sure(jitter: float, named: list[str]) -> None:
+    """A twentieth of the time cannot gain 1.4 by being free; few blocks that scatter may say so, many must be believed."""
+    stages = (make_stage("decode", 19), make_stage("read", 1))
+    recording = make_recording({**STARVED, "knockout:decode": 35, "knockout:read": 57}, stages=stages)
+    kept = tuple(block for block in recording.blocks if block.rung != "knockout:read")
+    scattered = make_blocks({"knockout:read": 57}, body_ms=20, jitter=jitter)
+    report = judge(dataclasses.replace(recording, blocks=kept + scattered))
+    assert [culprit.stage for culprit in report.verdict.culprits] == named
+
+
 def test_a_statement_that_once_had_no_core_is_not_blamed_for_it() -> None:
     """Of many small steps one took long because its worker had to wait: it is still one of many."""
     stages = [make_stage(f"step{number}", 1) for number in range(40)]

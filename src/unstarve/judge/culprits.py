@@ -120,7 +120,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
     if not ranked or (ranked[0].gain.is_computed and math.log(ranked[0].gain.value) < _least(evidence)):
         unsure = _rare(evidence) or _uncertain(evidence, found) or _by_accounting(evidence)
         ranked = unsure + [culprit for culprit in ranked if culprit.stage not in {other.stage for other in unsure}]
-    notable = [culprit for culprit in ranked if _is_notable(culprit, ranked[0])]
+    notable = [culprit for culprit in ranked if _is_notable(evidence, culprit, ranked[0])]
     return tuple([culprit for culprit in notable if not _is_symptom(culprit, ranked[0])][:5])
 
 
@@ -153,11 +153,21 @@ def _uncertain(evidence: Evidence, found: Sequence[Culprit]) -> list[Culprit]:
     return [tried[weights.index(max(weights))]] if tried else []
 
 
-def _is_notable(culprit: Culprit, first: Culprit) -> bool:
+def _is_notable(evidence: Evidence, culprit: Culprit, first: Culprit) -> bool:
     """Whether mending it is worth a word beside the first culprit: at least a quarter of its gain, on a log scale; half
     of it for what every loader has, and nobody can do without."""
     least = 0.5 if culprit.kind in ("collate", "ipc") else 0.25
-    return math.log(culprit.gain.value) >= least * math.log(first.gain.value)
+    return culprit is first or math.log(_plausible(evidence, culprit)) >= least * math.log(first.gain.value)
+
+
+def _plausible(evidence: Evidence, culprit: Culprit) -> float:
+    """The culprit's gain; less of it, as far as its interval allows, where it is a stage that takes too little of the time
+    for that: few blocks may differ by more than what they are to show."""
+    stage = find_stage(evidence.recording.stages, culprit.stage)
+    if stage is None or not stage.wall_ns or culprit.gain.is_computed:
+        return culprit.gain.value
+    explained = 1 / max(0.02, 1 - share_of(evidence, stage))
+    return min(culprit.gain.value, max(culprit.gain.low, explained))
 
 
 def _weight(evidence: Evidence, culprit: Culprit, beside: Sequence[Culprit], *, is_certain: bool = True) -> float:
