@@ -828,6 +828,16 @@ def test_a_sampler_that_works_beside_the_workers_gains_what_they_leave(fetch_ms:
     assert [remedy.id for remedy in report.remedies] == ([] if gain is None else ["quicker-sampler"])
 
 
+@pytest.mark.parametrize(("share", "source"), [(0.7, "train.py:60"), (0.3, "train.py:50")], ids=["one line", "many"])
+def test_a_sampler_is_blamed_at_the_line_that_takes_its_time(share: float, source: str) -> None:
+    line = BodyLine(source="train.py:60", text="order = weigh(seen)", wall_fraction=share, cpu_fraction=share)
+    loader = dataclasses.replace(LOADER, sampler="Balanced", sampler_source="train.py:50")
+    recording = make_recording({"none": 60.0, "host": 30.0, "control:sampler": 55.0}, body_ms=30, loader=loader)
+    culprit = blamed(judge(with_fetches(dataclasses.replace(recording, sampler=(line,)), 5)), "sampler")
+    assert (culprit.name, culprit.source) == ("Balanced", source)
+    assert (culprit.text == line.text) is (source == line.source)
+
+
 # --- Other loaders, lines that lead, needs ----------------------------------------------------------------------------
 
 VALID = Loader(number=1, name="DataLoader(Valid)", length=50, batch_size=8, num_workers=0, source="train.py:95")

@@ -156,6 +156,11 @@ class Bench:
     def body_sampler(self) -> Bench:
         return self
 
+    def sampler_watch(self) -> Bench:
+        return self
+
+    def sampler_lines(self, lines: list[Any]) -> None: ...
+
     def start(self) -> None:
         """As a sampler of the loop body: nothing to see."""
 

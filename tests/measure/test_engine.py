@@ -15,7 +15,7 @@ import pipelines
 import psutil
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, Subset
 
 from unstarve import errors, judge, simulate
 from unstarve.measure.engine import Engine, natural_period_ns
@@ -44,6 +44,32 @@ def _plain(batch):
     if isinstance(batch, pipelines.Pair):
         return _plain([batch.image, batch.names])
     return batch
+
+
+class Weighing(Sampler):
+    """Ten thousand batches, each drawn by weights that are summed up for it."""
+
+    def __iter__(self):
+        for number in range(10_000):
+            yield self.drawn(number)
+
+    def drawn(self, number: int) -> list[int]:
+        total = sum(weight * weight for weight in range(200_000))
+        return [(number + total) % 10_000, number]
+
+    def __len__(self) -> int:
+        return 10_000
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_is_looked_into(workers: int) -> None:
+    """Its line is named that takes the time of the loop's process, with workers and without."""
+    engine = Engine(Options(budget_s=12))
+    loader = DataLoader(pipelines.Slow(0.0001, 10_000), batch_sampler=Weighing(), num_workers=workers)
+    diagnose_slow(engine, loader)
+    culprits = judge.judge(engine.recording()).verdict.culprits
+    (culprit,) = [culprit for culprit in culprits if culprit.kind == "sampler"]
+    assert culprit.text == "total = sum(weight * weight for weight in range(200_000))"
 
 
 FORKED = [(kind, workers, "fork") for kind in ("map", "masked", "iterable", "sampler") for workers in (0, 1, 3)]

@@ -64,6 +64,9 @@ RARE_SHARE = 0.25
 UNSURE = 0.25
 """Part of the headroom, on a log scale, that a culprit must explain if nothing less sure is to be named."""
 
+DOMINANT = 0.4
+"""Share of a stage's time from which on a line in it is named for it."""
+
 HALF = 0.5
 """Share from which on a part stands for the whole."""
 
@@ -466,12 +469,16 @@ def _sampler(evidence: Evidence) -> list[Culprit]:
     # the sampler works beside the workers, so without it the loop is as fast as they and the step allow
     without = replace(evidence.law, busy_step_s=0.0).rate(evidence.loader.num_workers)
     value = min(headroom_of(evidence).value, period / max(period - alone, 0.05 * period), without * period)
+    name = evidence.loader.sampler or "sampler"
+    line = next((line for line in evidence.recording.sampler if line.wall_fraction >= DOMINANT), None)
     return [
         Culprit(
             stage="sampler",
             kind="sampler",
-            name=evidence.loader.sampler or "sampler",
-            source=evidence.loader.sampler_source or evidence.loader.source,
+            name=name,
+            source=line.source if line is not None else evidence.loader.sampler_source or evidence.loader.source,
+            text=line.text if line is not None else None,
+            path=(name, line.text) if line is not None else (),
             resource="cpu",
             gain=estimate.computed(value, down=0.6, up=1.3),
             evidence=f"Ordering batches, with nothing made and nothing sent, takes {alone * 1e3:.2g} ms of every step.",
@@ -580,7 +587,11 @@ def _too_few_workers(evidence: Evidence, own: int) -> list[Culprit]:
     """What the law expects of as many workers as are of use, where none were tried."""
     loop = evidence.law
     most = evidence.loader.most_workers or loop.enough_workers()
-    value = loop.rate(max(1, min(most, loop.enough_workers()))) * (1 / evidence.rates["none"].value)
+    period = 1 / evidence.rates["none"].value
+    unexplained = (
+        max(0.0, period - 1 / loop.rate(own)) if own == 0 else 0.0
+    )  # what workers would not do, such as sampling
+    value = period / (1 / loop.rate(max(1, min(most, loop.enough_workers()))) + unexplained)
     if value <= 1:
         return []
     gain = estimate.computed(value, down=0.7, up=1.15)
@@ -924,6 +935,8 @@ def _by_accounting(evidence: Evidence) -> list[Culprit]:
         return []
     stage = max(leaves, key=mean_ms)
     whole = evidence.contrast("samples", "none")
+    if stage in own and whole is not None and whole.high < 1 + 3 * evidence.threshold:
+        return []  # finished samples gain nothing
     parts = [part for part in own if part.id != "code"]
     if stage in parts and whole is not None and whole.low > 1 and max(_own_shares(own, parts)) < LITTLE:
         return [_many_steps(evidence, own, _leaves(own))]
@@ -948,7 +961,7 @@ def _hottest(evidence: Evidence, stage: Stage) -> Stage:
     if not inner:
         return stage
     hottest = max(inner, key=mean_ms)
-    if mean_ms(hottest) < 0.4 * mean_ms(stage):
+    if mean_ms(hottest) < DOMINANT * mean_ms(stage):
         return stage
     return _hottest(evidence, hottest)
 

@@ -14,6 +14,7 @@ import torch
 from unstarve.measure import cuda, environment, values
 from unstarve.measure.body import BodySampler, iterator_of
 from unstarve.measure.describe import describe_function
+from unstarve.measure.fleet import ORDERING
 from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.session import Session
 from unstarve.measure.worker import Telemetry
@@ -79,6 +80,8 @@ class LoopBench:
         self.machine_cores = environment.machine_cores()
         self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.body_sampler = lambda: BodySampler(iterator=iterator_of(sys._getframe()))
+        self.sampler_watch = lambda: BodySampler(below=ORDERING)
+        self.sampler_lines = engine.set_sampler
         self.block = engine.add_block
         self.other_ranks = engine.set_ranks
         self.progress = engine.progress

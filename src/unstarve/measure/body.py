@@ -53,15 +53,22 @@ class BodySampler:
         interval_s: between two samples.
         iterator: the generator between the loader and the loop, if there is one.
         with_stages: where no code of the user's runs, charge the innermost generator of a library: a pipeline's stage.
+        below: charge only what runs below this function of ours.
     """
 
     def __init__(
-        self, interval_s: float = INTERVAL_S, *, iterator: CodeType | None = None, with_stages: bool = False
+        self,
+        interval_s: float = INTERVAL_S,
+        *,
+        iterator: CodeType | None = None,
+        with_stages: bool = False,
+        below: CodeType | None = None,
     ) -> None:
         self._interval_s = interval_s
         self._iterator = iterator
         self._in_iterator_ns: dict[Place, int] = defaultdict(int)
         self._with_stages = with_stages
+        self._below = below
         self._names: dict[tuple[str, int], str] = {}
         self._target = threading.get_ident()
         self._is_on = False
@@ -89,7 +96,9 @@ class BodySampler:
             time.sleep(self._interval_s)
             frame = sys._current_frames().get(self._target)
             now, used = time.perf_counter_ns(), cpu_ns()
-            if user_line(frame) is not None:
+            if self._below is not None and not _is_below(frame, self._below):
+                pass
+            elif user_line(frame) is not None:
                 self._charge(_user_lines(frame), frame, now - wall, used - cpu)
                 self._charge_iterator(frame, now - wall)
             elif (stage := self._stage(frame)) is not None:
@@ -177,6 +186,13 @@ def iterator_of(frame: FrameType | None) -> CodeType | None:
     while frame is not None and (is_library(frame.f_code.co_filename) or is_package_file(frame.f_code.co_filename)):
         frame = frame.f_back
     return frame.f_code if frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR else None
+
+
+def _is_below(frame: FrameType | None, function: CodeType) -> bool:
+    """Whether the function of ours that is the innermost on the stack is this one."""
+    while frame is not None and not is_package_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and frame.f_code is function
 
 
 def cpu_clock(thread: int) -> Callable[[], int]:

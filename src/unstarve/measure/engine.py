@@ -258,6 +258,7 @@ class Engine:
         self._given: Give | None = None
         self._made: dict[int, str] = {}
         self._body: tuple[BodyLine, ...] = ()
+        self._sampler: tuple[BodyLine, ...] = ()
         self._device_busy: float | None = None
         self._payload: tuple[Field, ...] = ()
         self._use_watch: UseWatch | None = None
@@ -1111,6 +1112,7 @@ class Engine:
             heads=self._heads,
             starts=tuple(sorted(starts, key=lambda start: start.created_ns)),
             body=self._body,
+            sampler=self._sampler,
             device_busy=self._device_busy,
             payload=self._payload,
             worker_environment=self._worker_environment,
@@ -1153,6 +1155,10 @@ class Engine:
     def set_body(self, lines: Sequence[BodyLine]) -> None:
         """Take note of the expensive lines of the loop body."""
         self._body = tuple(lines)
+
+    def set_sampler(self, lines: Sequence[BodyLine]) -> None:
+        """Take note of the expensive lines of the sampler."""
+        self._sampler = tuple(lines)
 
     def set_device_busy(self, fraction: float) -> None:
         """Take note of how much of a fed step the device computes."""

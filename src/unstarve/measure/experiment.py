@@ -77,6 +77,9 @@ CLEARING_S = 0.02
 LONGEST_BLOCK = 20.0
 """Seconds after which a block that epoch ends keep interrupting is given up."""
 
+SAMPLED_S = 0.5
+"""Seconds for which lines of the loop or of its sampler are sampled."""
+
 MOST_STEPS = 120
 """Steps of a block at most: a fast loop must not run out of data before the rungs are compared."""
 
@@ -244,6 +247,8 @@ class Bench(Protocol):
     def body(self, lines: Sequence[BodyLine]) -> None: ...
     def worker_environment(self, facts: dict[str, Any]) -> None: ...
     def body_sampler(self) -> BodySampler: ...
+    def sampler_watch(self) -> BodySampler: ...
+    def sampler_lines(self, lines: Sequence[BodyLine]) -> None: ...
     def sync_watch(self) -> SyncWatch | None: ...
     def device_profile(self) -> DeviceProfile | None: ...
     def device_busy(self, fraction: float) -> None: ...
@@ -598,6 +603,7 @@ class Experiment:
     # Rounds --------------------------------------------------------------------------------------
 
     def _rounds(self) -> Program:
+        is_sampler_seen = False
         for number in range(self._options.max_rounds):
             names = self._names_of_round(number)
             for name in names:
@@ -607,6 +613,9 @@ class Experiment:
             if number == 0:
                 yield from self._sample_body()
             self._refine(number)
+            if not is_sampler_seen and self._ratio(HOST.id, NO_LOADING.id) > 1 + self._options.threshold / 2:
+                is_sampler_seen = True
+                yield from self._sample_sampler()
             if number == 1:
                 yield from self._add_orders()
                 yield from self._look_at_heads()
@@ -626,19 +635,21 @@ class Experiment:
         if number == 0:
             return sorted(names, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
         always = (*_FIRST, BYTES.id, AHEAD.id, *self._storable)
-        weighty = [name for name in names if name in always or name.startswith(_HEAVY)]
+        urgent = (*_FIRST, *_PLACES, *self._first_suspects()) if number == 1 else ()
+        weighty = [name for name in names if name in (*always, *urgent) or name.startswith(_HEAVY)]
         weighty = [name for name in weighty if not (name.startswith(_REMEDIES) and number == 1)]
-        if number == 1:
-            urgent = (*_FIRST, *_PLACES, *self._first_suspect())
-            weighty.sort(key=lambda name: name not in urgent)
+        weighty.sort(key=lambda name: name not in urgent)
         others = [name for name in names if name not in weighty]
         if number % 3 == 1 or self._options.full:
             return weighty + others
         best = max((gain.low for gain in map(self._gain, weighty) if gain is not None), default=1.0)
         return [name for name in weighty if name in _FIRST or self._may_be(name, best)]
 
-    def _first_suspect(self) -> list[str]:
-        """The knock-out of the stage that takes most of the workers' time."""
+    def _first_suspects(self) -> list[str]:
+        """The knock-out of the stage that takes most of the workers' time; what is behind all stages where finished samples
+        make the loop no faster."""
+        if HOST.id in self._rungs and self._ratio(SAMPLES.id, NONE.id) < 1.03 < self._ratio(HOST.id, SAMPLES.id):
+            return [*_OF_EVERY_LOADER, NO_LOADING.id]
         found = (name for name in self._rungs if name.startswith("knockout:") and name not in _OF_EVERY_LOADER)
         return list(found)[:1]
 
@@ -661,7 +672,7 @@ class Experiment:
         sampler.start()
         steps = 0
         try:
-            while steps < 400 and (steps < 2 or self._bench.clock_ns() - began < 0.5e9):
+            while steps < 400 and (steps < 2 or self._bench.clock_ns() - began < SAMPLED_S * 1e9):
                 yield from self._give(source)
                 steps += 1
         finally:
@@ -673,6 +684,18 @@ class Experiment:
         if source == "device":
             yield from self._profile_device()
         self._bench.audit()
+
+    def _sample_sampler(self) -> Program:
+        """See which lines of the sampler take its time, over unmeasured steps in which nothing is made."""
+        self._issue({"mode": "idle"})
+        began = self._bench.clock_ns()
+        watch = self._bench.sampler_watch()
+        watch.start()
+        try:
+            while self._bench.clock_ns() - began < SAMPLED_S * 1e9:
+                yield from self._give("loader")
+        finally:
+            self._bench.sampler_lines(watch.stop())
 
     def _profile_device(self) -> Program:
         """See how much of a step fed from the device the device computes."""
@@ -741,6 +764,7 @@ class Experiment:
         if not self._bench.workers:
             if ratio(HOST.id, SAMPLES.id) > 1.03:
                 self.add(NO_COLLATE, "loader", {"mode": "uncollated"})
+                self.add(NO_LOADING, "loader", {"mode": "idle"})
             return
         if ratio(COLLATED.id, SAMPLES.id) > 1.03 or self._collate_share() > 0.1:
             self.add(NO_COLLATE, "loader", {"mode": "uncollated"})

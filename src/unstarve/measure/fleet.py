@@ -117,6 +117,10 @@ def end_workers(loader: Any, iterator: Any) -> None:
         shut_down()
 
 
+ORDERING = Endless._items.__code__
+"""What the user's sampler runs below."""
+
+
 class Fleet:
     """The workers of one loader.
 
@@ -379,4 +383,4 @@ class _Watch(threading.Thread):
 
 _WATCH = _Watch()
 
-__all__ = ["Fleet", "Token", "epoch_length"]
+__all__ = ["ORDERING", "Fleet", "Token", "epoch_length"]
