@@ -861,3 +861,48 @@ def test_a_generator_around_the_loader_is_told_from_a_loop_that_trains() -> None
                 for _ in range(10):
                     (weight @ weight).sum().backward()
     assert any(line.in_iterator > 0.1 for line in engine.recording().body)
+
+
+def brief(bench: Bench) -> Program:
+    """A program that has what it wants after some steps."""
+    for _ in range(20):
+        yield Give("loader")
+
+
+def simulating(*, stop: bool) -> Engine:
+    return Engine(Options(), stop=stop, simulate_step_ms=1.0, program=lambda bench, options: brief(bench))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_script_that_goes_on_after_a_simulation_gets_all_its_batches(persistent: bool) -> None:
+    """Once the diagnosis is done the loop that it did not need runs on its own workers, from the first batch."""
+    loader = DataLoader(Numbers(12), batch_size=2, num_workers=1, persistent_workers=persistent)
+    engine = simulating(stop=False)
+    with installed(engine):
+        assert numbers(loader) == list(range(12))
+        assert engine.is_finished
+        assert len(psutil.Process().children()) == persistent
+
+
+def test_a_simulation_passes_over_a_loader_without_batches() -> None:
+    """The script gets its empty epoch, and the next loader is the one that is simulated."""
+    engine = simulating(stop=True)
+    with installed(engine):
+        assert numbers(DataLoader(Numbers(0), batch_size=2)) == []
+        with pytest.raises(errors.Finished):
+            numbers(DataLoader(Numbers(12), batch_size=2))
+    assert engine.target is not None
+    assert engine.target.facts.number == 1
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_a_simulation_ends_with_a_loader_that_begins_only_once(stop: bool) -> None:
+    """Of batches that are used up there is no second epoch to wait for."""
+    batches = (torch.tensor([number]) for number in range(10))
+    engine = simulating(stop=stop)
+    if stop:
+        with pytest.raises(errors.Finished):
+            engine.iterate(batches, iter)
+    else:
+        assert list(engine.iterate(batches, iter)) == []
+    engine.close()

@@ -298,7 +298,8 @@ class Engine:
         self.pause()
         session = self._session(loader)
         if self._simulate_step_ms is not None and self._is_wanted(session):
-            self._simulate(loader, make_iterator, self._simulate_step_ms)
+            self._simulate(session, loader, make_iterator, self._simulate_step_ms)
+            return make_iterator(loader)
         if session.is_under_way and not session.is_taken_over:
             return Beside(
                 session, make_iterator(loader), functools.partial(self._take_over, session, loader, make_iterator)
@@ -347,15 +348,33 @@ class Engine:
             return
         fleet.close()
 
-    def _simulate(self, loader: Any, make_iterator: Callable[[Any], Any], step_ms: float) -> None:
-        """Run our own loop over the loader, for as many epochs as it takes; ends by raising `Finished`."""
+    def _simulate(self, session: Session, loader: Any, make_iterator: Callable[[Any], Any], step_ms: float) -> None:
+        """Run our own loop over the loader, for as many epochs as it takes or until one has no batches; the script has the
+        loader to itself afterwards.
+
+        Raises:
+            Finished: the script is to end now.
+        """
         self._simulate_step_ms = None
         accelerator = simulate.SimulatedAccelerator()
+        is_more = True
         with simulate.use(accelerator):
-            while True:
+            while is_more and not self._is_through():
+                is_more = False
                 for batch in self.iterate(loader, make_iterator):
+                    if self._is_through():
+                        break
+                    is_more = True
                     accelerator.to_device(batch, non_blocking=getattr(loader, "pin_memory", False))
                     accelerator.launch(step_ms / 1e3)
+        self._end_fleets(session)
+        if not session.total:
+            self._simulate_step_ms = step_ms  # the script may have another loader
+            return
+        if self._stop:
+            raise errors.Finished("the loader gives no more batches")
+        if not self.is_finished:
+            self._finish()
 
     def pause(self) -> None:
         """Leave this process as the script has it until the loop asks for its next batch."""
