@@ -10,7 +10,7 @@ import random
 import pytest
 from scipy import stats
 from test_estimate import simulate
-from test_judge import CROP, DECODE, MS, make_blocks, make_recording, make_stage, make_start
+from test_judge import CROP, DECODE, MS, make_blocks, make_recording, make_stage, make_start, with_fetches
 
 from unstarve.comparison import Comparison, compare
 from unstarve.estimate import rate
@@ -359,6 +359,29 @@ def test_a_loader_that_is_waited_for_as_before_shows_no_difference() -> None:
     """Validations are seen once or twice a run, so one of 10 s and one of 11 s are the same."""
     found = compare(validated(10, waiting=0.9), validated(11, waiting=0.9))
     assert (found.outcome, found.basis) == ("same", "epoch")
+
+
+def zipped(step_ms: float, wait_ms: float) -> Recording:
+    """A fed loop that waits so long in each step for the other loader of a `zip`."""
+    first, loader = make_start(batches=1000), make_loader(source="train.py:90")
+    beside = dataclasses.replace(
+        make_start(loader=1, batches=1000, construct_ms=0, first_ms=0),
+        created_ns=1, ended_ns=first.ended_ns - 1, wait_ns=int(1000 * wait_ms * MS), beside=1000,
+    )  # fmt: skip
+    recording = make_recording(
+        {"none": step_ms, "host": step_ms - 0.2}, body_ms=step_ms, loader=loader, loaders=(loader, VALID),
+        starts=(first, beside),
+    )  # fmt: skip
+    return with_fetches(recording, 5)
+
+
+def test_waiting_for_a_loader_beside_the_loop_is_counted_once() -> None:
+    """Steps of 20 ms that wait half of that for the other loader of a `zip` are twice as fast without, not four times."""
+    found = compare(zipped(20, wait_ms=10), zipped(10.1, wait_ms=0.1))
+    assert (found.outcome, found.basis) == ("faster", "epoch")
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(20 / 10.1, rel=0.02)
+    assert "from 49.9 to 98.5" in found.sentence
 
 
 @pytest.mark.parametrize("swap", [False, True])

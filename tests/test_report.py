@@ -21,7 +21,7 @@ def test_the_json_has_what_the_contract_promises() -> None:
     data = report_dict()
     assert data["schema"] == "unstarve.report/1"
     assert set(data) >= {
-        "verdict", "baseline", "ceiling", "time", "rungs", "stages", "limit", "remedies", "caveats", "environment",
+        "verdict", "baseline", "ceiling", "time", "epoch_steps_per_s", "rungs", "stages", "limit", "remedies", "caveats", "environment",
     }  # fmt: skip
     assert set(data["verdict"]) >= {"bound", "sentence", "culprits"}
     culprit = data["verdict"]["culprits"][0]

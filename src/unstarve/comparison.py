@@ -192,9 +192,10 @@ class _Run:
 
     @property
     def epoch_share(self) -> float:
-        """Share of an epoch that goes at the pace of the baseline: all of it where that was taken from whole steps, the
-        start of an iterator for each of them included."""
-        return self.report.time.steady if any(block.rung == "none" for block in self.blocks) else 1.0
+        """Share of an epoch that goes at the pace of the baseline, whose steps wait for loaders that are drawn from beside the
+        loop as well: all of it where that was taken from whole steps, the start of an iterator for each of them included."""
+        whole, baseline = self.report.epoch_steps_per_s, self.report.baseline
+        return whole / baseline.value if whole is not None and baseline is not None else 1.0
 
     @property
     def other_loader(self) -> Culprit | None:

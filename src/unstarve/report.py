@@ -243,6 +243,8 @@ class Report:
     """Steps per second when input costs nothing."""
     time: WallTime
     """Account of the wall time."""
+    epoch_steps_per_s: float | None = None
+    """Steps per second over a whole epoch, with all of that; None where it is not known."""
     rungs: tuple[RungResult, ...] = ()
     """The ladder, fastest source first, then knock-outs and controls."""
     stages: tuple[StageResult, ...] = ()

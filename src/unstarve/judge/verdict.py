@@ -26,7 +26,6 @@ from unstarve.judge.evidence import (
 from unstarve.judge.needs import find_needs
 from unstarve.judge.walltime import (
     dropping_start,
-    epoch_rate,
     is_within,
     iterator_gain,
     loader_gain,
@@ -72,17 +71,20 @@ def judge(recording: Recording, *, threshold: float = THRESHOLD, price: float | 
 
 def _judged(evidence: Evidence, headroom: Estimate, price: float | None) -> Report:
     recording = evidence.recording
-    time = wall_time(evidence)
+    time, epoch_rate = wall_time(evidence)
     bound = _bound(evidence, headroom, time)
     culprits = find_culprits(evidence, bound, time)
     caveats = find_doubts(evidence, headroom, bound, culprits)
     limit = _limit(evidence, bound, culprits)
     stages = _stages(evidence)
     report = Report(
-        verdict=Verdict(bound=bound, sentence=_sentence(evidence, bound, culprits, headroom, time), culprits=culprits),
+        verdict=Verdict(
+            bound=bound, sentence=_sentence(evidence, bound, culprits, headroom, time, epoch_rate), culprits=culprits
+        ),
         baseline=evidence.rates["none"],
         ceiling=evidence.rates[evidence.ceiling_id],
         time=time,
+        epoch_steps_per_s=epoch_rate,
         rungs=_rungs(evidence),
         stages=stages,
         limit=limit,
@@ -265,13 +267,19 @@ def _capacity(evidence: Evidence) -> float:
     return evidence.law.capacity(evidence.loader.num_workers) if evidence.fetch_s("none") else 0.0
 
 
-def _sentence(evidence: Evidence, bound: str, culprits: Sequence[Culprit], headroom: Estimate, time: WallTime) -> str:
+def _sentence(
+    evidence: Evidence,
+    bound: str,
+    culprits: Sequence[Culprit],
+    headroom: Estimate,
+    time: WallTime,
+    epoch_rate: float,
+) -> str:
     base, top = evidence.rates["none"], evidence.rates[evidence.ceiling_id]
     reach = f"the loop reaches {figure(base.value)} of a possible {figure(max(base.value, top.value))} steps/s"
     if bound == "input" and culprits and culprits[0].stage.startswith(("iterator", "loader:")):
-        whole = epoch_rate(evidence, time)
-        is_less = whole < base.value * (1 - evidence.threshold)
-        over_all = f", {figure(whole)} over whole epochs with all loaders" if is_less else ""
+        is_less = epoch_rate < base.value * (1 - evidence.threshold)
+        over_all = f", {figure(epoch_rate)} over whole epochs with all loaders" if is_less else ""
         return f"Input-bound: {figure(base.value)} steps/s{over_all}.{_first_culprit(culprits)}"
     if bound == "input":
         return f"Input-bound: {reach}.{_first_culprit(culprits)}"

@@ -24,8 +24,8 @@ LONG_DROP_NS = 1_000_000_000
 """Time that they must have taken to be worth a word."""
 
 
-def wall_time(evidence: Evidence) -> WallTime:
-    """Account of the wall time of one epoch as the script would run it without us.
+def wall_time(evidence: Evidence) -> tuple[WallTime, float]:
+    """Account of the wall time of one epoch as the script would run it without us, and the steps per second over all of it.
 
     Steady time is the epoch's steps at the baseline rate; starts are those of natural iterators, as far as they come
     again with every epoch; other loaders count once an epoch, and so does what the script does between two epochs outside
@@ -40,20 +40,18 @@ def wall_time(evidence: Evidence) -> WallTime:
     beside = _beside_s(evidence)
     if math.isinf(length):
         whole = period + inside
-        return WallTime(steady=(period - beside) / whole, start=0.0, other_loaders=(beside + inside) / whole)
-    steady = max(1.0, length) * (period - beside)
+        steady, other = (period - beside) / whole, (beside + inside) / whole
+        return WallTime(steady=steady, start=0.0, other_loaders=other), 1 / whole
+    batches = max(1.0, length)
+    steady = batches * (period - beside)
     between = sum(span_s(item) for item in apart if not _is_inside(item, ours))
     anew = begun_in_steps(evidence)
     between += sum(_start_s(item) for item in _others(evidence) if _is_beside(item) and item.loader not in anew)
-    other = between / _epochs(evidence) + (beside + inside) * max(1.0, length)
+    other = between / _epochs(evidence) + (beside + inside) * batches
     outside = estimate.mean([max(0.0, gap - evidence.body_s("none")) for gap in outside_s(ours, _others(evidence))])
     total = steady + start + other + outside
-    return WallTime(steady=steady / total, start=start / total, other_loaders=other / total, other=outside / total)
-
-
-def epoch_rate(evidence: Evidence, time: WallTime) -> float:
-    """Steps per second over a whole epoch, with all that its wall time goes into."""
-    return time.steady / (1 / evidence.rates["none"].value - _beside_s(evidence))
+    shares = WallTime(steady=steady / total, start=start / total, other_loaders=other / total, other=outside / total)
+    return shares, batches / total
 
 
 def outside_s(ours: Sequence[Start], others: Sequence[Start]) -> list[float]:
