@@ -52,7 +52,7 @@ def test_collections_in_the_body_are_blamed_in_a_loop_that_is_fed() -> None:
     assert memory_culprits(report)
 
 
-IN_WORKERS, IN_LOOP = "def worker_init_fn(worker_id):\n    gc.disable()", "gc.disable()  # before the loop"
+IN_WORKERS, IN_LOOP = "    import gc\n    gc.disable()", "gc.disable()  # before the loop"
 
 
 @pytest.mark.parametrize(

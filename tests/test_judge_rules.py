@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import collections
 import contextlib
 import dataclasses
+import dis
 import itertools
 import types
 
@@ -728,6 +730,20 @@ def test_threads_of_libraries_are_limited_as_they_were_in_the_trial() -> None:
     patch = next(remedy.patch for remedy in remedies if remedy.id == "trial:worker-threads") or ""
     code = ast.unparse(ast.parse(patch))
     assert [call for call in ("cv2.setNumThreads(0)", "threadpool_limits(1)") if call not in code] == []
+
+
+@pytest.mark.parametrize("trial", ["worker-threads", "one-core", "affinity"])
+def test_what_is_to_run_in_workers_brings_its_imports_along(trial: str) -> None:
+    """The function that a patch defines uses no name that the script may not have, and the patch says who calls it."""
+    remedies = judge(make_recording({**STARVED, f"trial:{trial}": 40})).remedies
+    patch = next(remedy.patch for remedy in remedies if remedy.id == f"trial:{trial}") or ""
+    definition, call = patch.split("\nDataLoader(")
+    names: dict[str, types.FunctionType] = {}
+    exec(definition, names)
+    code = list(dis.get_instructions(names["worker_init_fn"]))
+    used = {instruction.argval for instruction in code if instruction.opname == "LOAD_GLOBAL"}
+    assert used <= vars(builtins).keys()
+    assert "worker_init_fn=worker_init_fn" in call
 
 
 @pytest.mark.parametrize(("kind", "is_pickled"), [("tensor", False), ("array", True), ("other", True)])

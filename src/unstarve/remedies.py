@@ -615,10 +615,15 @@ def _epochs_that_run_on(recording: Recording, report: Report, culprit: Culprit) 
 
 def limited_threads(count: int) -> str:
     """Code that gives the libraries in each worker so many threads, as the trial did."""
-    return (
-        f"def worker_init_fn(worker_id):\n    torch.set_num_threads({count})\n    with contextlib.suppress(ImportError):\n"
-        f"        import cv2\n        cv2.setNumThreads({count if count > 1 else 0})\n"
-        f"    threadpoolctl.threadpool_limits({count})  # BLAS and OpenMP"
+    return _in_each_worker(
+        "import contextlib",
+        "import threadpoolctl",
+        "import torch",
+        f"torch.set_num_threads({count})",
+        "with contextlib.suppress(ImportError):",
+        "    import cv2",
+        f"    cv2.setNumThreads({count if count > 1 else 0})",
+        f"threadpoolctl.threadpool_limits({count})  # BLAS and OpenMP",
     )
 
 
@@ -626,6 +631,14 @@ _KEEP_LOADER = (
     "Make the loader once, before the epochs, and keep it: workers live no longer than the loader that started them, and a "
     "new one is made for every epoch."
 )
+
+
+def _in_each_worker(*lines: str) -> str:
+    """Code that runs the lines at the start of each worker; they import what they use, whatever the script does."""
+    body = "\n    ".join(lines)
+    call = "DataLoader(..., worker_init_fn=worker_init_fn)  # call your own from it, if there is one"
+    return f"def worker_init_fn(worker_id):\n    {body}\n{call}"
+
 
 _BEGUN_ANEW = ("new-iterators", "short-epochs")
 """Causes that are iterators with a batch or two each."""
@@ -642,13 +655,16 @@ _SETTINGS = {
     "trial:one-core": (
         "A library in the workers works in threads of its own, which get in each other's way: give it one thread a worker "
         "by its own setting, or bind each worker to one core.",
-        "def worker_init_fn(worker_id):\n    cores = sorted(os.sched_getaffinity(0))\n"
-        "    os.sched_setaffinity(0, {cores[worker_id % len(cores)]})",
+        _in_each_worker(
+            "import os",
+            "cores = sorted(os.sched_getaffinity(0))",
+            "os.sched_setaffinity(0, {cores[worker_id % len(cores)]})",
+        ),
     ),
     "trial:affinity": (
         "Something narrowed the workers' affinity mask (the job's launcher, taskset, an import): ask for more cores, or "
         "widen it again in worker_init_fn.",
-        "def worker_init_fn(worker_id):\n    os.sched_setaffinity(0, range(os.cpu_count()))",
+        _in_each_worker("import os", "os.sched_setaffinity(0, range(os.cpu_count()))"),
     ),
 }
 
@@ -670,9 +686,9 @@ def _fewer_collections(recording: Recording, report: Report, culprit: Culprit) -
     patches = (
         (
             in_workers,
-            "def worker_init_fn(worker_id):\n    gc.disable()  # or gc.freeze() and gc.set_threshold(100_000, 20, 20)",
+            _in_each_worker("import gc", "gc.disable()  # or gc.freeze() and gc.set_threshold(100_000, 20, 20)"),
         ),
-        (in_loop, "gc.disable()  # before the loop, in its own process; gc.collect() once an epoch"),
+        (in_loop, "import gc\ngc.disable()  # before the loop, in its own process; gc.collect() once an epoch"),
     )
     return Remedy(
         id="fewer-collections",
