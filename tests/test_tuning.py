@@ -354,7 +354,16 @@ CHANGE = {"num_workers": 6, "prefetch_factor": 4}
             "x = torch.utils.data.DataLoader(ds, num_workers=6, prefetch_factor=4)\n",
             1,
         ),
-        ("x = MyLoader(ds)\n", "x = MyLoader(ds, num_workers=6, prefetch_factor=4)\n", 1),
+        (
+            "from torch.utils.data import DataLoader as DL\nx = DL(ds)\n",
+            "from torch.utils.data import DataLoader as DL\nx = DL(ds, num_workers=6, prefetch_factor=4)\n",
+            2,
+        ),
+        (
+            "x = MyLoader(ds, num_workers=n, prefetch_factor=2)\n",
+            "x = MyLoader(ds, num_workers=6, prefetch_factor=4)\n",
+            1,
+        ),
         (
             "x = DataLoader(ImageFolder(root, loader=PilLoader(3)), num_workers=2)\n",
             "x = DataLoader(ImageFolder(root, loader=PilLoader(3)), num_workers=6, prefetch_factor=4)\n",
@@ -410,15 +419,27 @@ def test_a_call_without_workers_keeps_no_argument_that_needs_them(tmp_path: Path
         ("x = DataLoader(ds, 8, True, None, None, 4)\n", 1),
         ("x = MyLoader()\n", 1),
         ("x = make(ds)\n", 1),
+        ("x = create_loader(ds, num_workers=2)\n", 1),
         ("x = DataLoader(ds)\ny = 3\n", 2),
         ("a, b = DataLoader(ds), DataLoader(other)\n", 1),
         ("x = DataLoader(ds\n", 1),
         ("", 1),
     ],
-    ids=["**", "*", "positional", "no argument", "other call", "other line", "two calls", "no Python", "empty"],
+    ids=[
+        "**",
+        "*",
+        "positional",
+        "no argument",
+        "other call",
+        "may refuse some",
+        "other line",
+        "two calls",
+        "no Python",
+        "empty",
+    ],
 )
 def test_what_cannot_be_edited_safely_is_left_alone(tmp_path: Path, text: str, number: int) -> None:
-    """Where arguments cannot be seen, or the call cannot be told, there is no diff."""
+    """Where arguments cannot be seen, the call cannot be told, or may refuse what was not given before, there is no diff."""
     assert edited(tmp_path, text, CHANGE, number) is None
 
 

@@ -9,7 +9,7 @@ import io
 import json
 import linecache
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -253,27 +253,44 @@ def diff(source: str | None, arguments: Mapping[str, Any]) -> str | None:
         return None
     filename, _, number = source.rpartition(":")
     lines = linecache.getlines(filename)
-    call = _call_at(lines, int(number))
+    try:
+        tree = syntax.parsed("".join(lines))
+    except SyntaxError:
+        return None
+    names = _names_of_loaders(tree)
+    call = _call_at(tree, int(number), names)
     if call is None or not _is_plain(call):
+        return None
+    given = {keyword.arg for keyword in call.keywords}
+    if not (arguments.keys() <= given or _takes_all(call, names)):
         return None
     changed = _lines(_edited("".join(lines), call, arguments))
     name = Path(filename).name
     return "".join(difflib.unified_diff(lines, changed, f"a/{name}", f"b/{name}", n=1)) or None
 
 
-def _call_at(lines: Sequence[str], number: int) -> ast.Call | None:
+def _names_of_loaders(tree: ast.Module) -> set[str]:
+    """Names under which the script has `DataLoader`."""
+    imports = (alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names)
+    return {"DataLoader", *(alias.asname for alias in imports if alias.name == "DataLoader" and alias.asname)}
+
+
+def _takes_all(call: ast.Call, names: Collection[str]) -> bool:
+    """Whether the call surely takes every argument of a `DataLoader`, as `super().__init__` below one does; a library's
+    factory, or a class with an `__init__` of its own, may refuse some."""
+    return _name(call) in (*names, "__init__")
+
+
+def _call_at(tree: ast.Module, number: int, names: Collection[str]) -> ast.Call | None:
     """The one call around the line that makes a loader, judged by its name or by arguments that only loaders take; None
     where there is none, or several that are equally likely."""
-    try:
-        tree = syntax.parsed("".join(lines))
-    except SyntaxError:
-        return None
     calls = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and node.lineno <= number <= (node.end_lineno or node.lineno)
     ]
-    for is_maker in _MAKERS:
+    makers: tuple[Callable[[ast.Call], bool], ...] = (lambda call: _name(call) in names, *_MAKERS)
+    for is_maker in makers:
         found = [call for call in calls if is_maker(call)]
         if found:
             return found[0] if len(found) == 1 else None
@@ -293,11 +310,10 @@ def _name(call: ast.Call) -> str:
 
 
 _MAKERS: tuple[Callable[[ast.Call], bool], ...] = (
-    lambda call: _name(call) == "DataLoader",
     lambda call: any(keyword.arg == "num_workers" for keyword in call.keywords),
     lambda call: _name(call).endswith("Loader"),
 )
-"""What tells a call that makes a loader, the surest sign first."""
+"""What tells a call that makes a loader where none is a `DataLoader` by its name, the surest sign first."""
 
 
 def _edited(text: str, call: ast.Call, arguments: Mapping[str, Any]) -> str:
