@@ -1127,6 +1127,18 @@ def many_epochs(count: int, batches: int) -> tuple[Start, ...]:
     return (*starts, dataclasses.replace(make_start(batches=10), created_ns=now, ended_ns=now + 200 * MS))
 
 
+@pytest.mark.parametrize("length", [None, 10_000, 1000])
+def test_a_validation_is_in_the_price_of_an_epoch(length: int | None) -> None:
+    """Epochs of 1000 steps end with 3 s of it, and would with steps of 20 ms in place of 80 as well; batches that the loop
+    never takes cost nothing."""
+    loader = dataclasses.replace(LOADER, length=length)
+    recording = make_recording(STARVED, starts=many_epochs(3, 1000), loader=loader, loaders=(loader, VALID))
+    needs = judge(recording, price=3600.0).needs
+    assert needs is not None
+    assert needs.epoch_price == pytest.approx(80 + 3, rel=0.02)
+    assert needs.epoch_price_at_ceiling == pytest.approx(20 + 3, rel=0.02)
+
+
 @pytest.mark.parametrize("length", [None, 10_000, 1200, 1000])
 def test_a_validation_counts_once_for_each_epoch_that_was_seen(length: int | None) -> None:
     """Also where the loader tells no length, or where the loop leaves its epochs early."""

@@ -182,9 +182,10 @@ class Needs:
     feeds: tuple[Feed, ...] = ()
     """Which step a number of workers could feed on this machine's cores."""
     epoch_price: float | None = None
-    """What an epoch costs now, in the currency of the hourly price that was given."""
+    """What an epoch costs now, with its start, other loaders and what follows it, in the currency of the hourly price that
+    was given; None where the end of an epoch is not known."""
     epoch_price_at_ceiling: float | None = None
-    """What it would cost at the ceiling."""
+    """What it would cost with steps at the ceiling, and all else as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

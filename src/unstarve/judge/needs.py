@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from unstarve.judge.evidence import BUSY, Evidence
+from unstarve.judge.walltime import epoch_batches
 from unstarve.recording import Stage
 from unstarve.report import Feed, Needs
 
@@ -13,11 +14,12 @@ MOST_WORKERS = 16
 """Workers at most in the table of what they could feed."""
 
 
-def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
+def find_needs(evidence: Evidence, epoch_rate: float, price: float | None) -> Needs | None:
     """The needs of the loop that was diagnosed; None where its batches are not made by a `DataLoader`.
 
     Args:
         evidence: figures of the loop.
+        epoch_rate: steps per second over a whole epoch.
         price: what an hour of the machine costs, in any currency.
     """
     loader = evidence.loader
@@ -25,8 +27,7 @@ def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
         return None
     loop = evidence.law
     base, rate = evidence.rates["none"].value, fed_rate(evidence)
-    ceiling = max(base, evidence.rates[evidence.ceiling_id].value)
-    hours = None if loader.length is None else (loader.length / base / 3600, loader.length / ceiling / 3600)
+    hours = _epoch_hours(evidence, epoch_rate)
     return Needs(
         cores=loop.cpu_s * rate + evidence.main_cpu_fraction(evidence.ceiling_id),
         workers=max(1, math.ceil(loop.fetch_s * rate)),
@@ -39,6 +40,18 @@ def find_needs(evidence: Evidence, price: float | None) -> Needs | None:
         epoch_price=None if price is None or hours is None else price * hours[0],
         epoch_price_at_ceiling=None if price is None or hours is None else price * hours[1],
     )
+
+
+def _epoch_hours(evidence: Evidence, epoch_rate: float) -> tuple[float, float] | None:
+    """How long an epoch takes as it is, and with steps at the ceiling: starts, other loaders and what lies between epochs
+    stay. None where its end is not known."""
+    batches = epoch_batches(evidence)
+    if math.isinf(batches):
+        return None
+    base = evidence.rates["none"].value
+    ceiling = max(base, evidence.rates[evidence.ceiling_id].value)
+    whole_s = batches / epoch_rate
+    return whole_s / 3600, (whole_s - batches * (1 / base - 1 / ceiling)) / 3600
 
 
 def fed_rate(evidence: Evidence) -> float:

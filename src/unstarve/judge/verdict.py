@@ -88,7 +88,7 @@ def _judged(evidence: Evidence, headroom: Estimate, price: float | None) -> Repo
         rungs=_rungs(evidence),
         stages=stages,
         limit=limit,
-        needs=find_needs(evidence, price),
+        needs=find_needs(evidence, epoch_rate, price),
         caveats=caveats,
         waiting=evidence.wait_fraction("none"),
         headroom=headroom,
