@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,36 @@ def test_workers_that_cannot_make_batches_are_named(tmp_path: Path) -> None:
     assert done.returncode == 4, done.stdout
     assert "RuntimeError: cannot work here" in done.stderr
     assert "was given up" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            """
+            for batch in DataLoader(Slow(0.002), batch_size=4):
+                time.sleep(0.001)
+            """,
+            "without `if __name__ == '__main__':`",
+        ),
+        (
+            """
+            class Own(DataLoader):
+                def __iter__(self):
+                    yield from (torch.zeros(4) for _ in range(2000))
+            for batch in Own(Slow(0.002), batch_size=4):
+                time.sleep(0.001)
+            """,
+            "the loader makes its iterator itself",
+        ),
+    ],
+    ids=["no guard", "own iterator"],
+)
+def test_it_is_said_why_nothing_could_be_tried(tmp_path: Path, body: str, message: str) -> None:
+    """A larger budget would change nothing, and is not asked for."""
+    text = textwrap.dedent(body)
+    script = write(tmp_path, f"torch.multiprocessing.set_start_method('spawn')\n{text}")
+    done = unstarve("tune", "--quiet", "--budget", 3, script, cwd=tmp_path)
+    assert done.returncode == 4, done.stdout
+    assert message in done.stderr
+    assert "--budget" not in done.stderr

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from unstarve import recording as recordings
 from unstarve import tuning
-from unstarve.recording import Block, Loader, Recording, Rung, Settings, Start
+from unstarve.recording import Block, Loader, Note, Recording, Rung, Settings, Start
 from unstarve.tuning import FINAL, Tuning
 
 MS = 1_000_000
@@ -243,6 +243,16 @@ def test_where_nothing_helps_the_headroom_says_why(host_ms: float, says: str) ->
     found = tuning.judge(dataclasses.replace(plan, blocks=plan.blocks + tuple(blocks_of("host", host_ms))))
     assert found is not None
     assert says in found.sentence
+
+
+@pytest.mark.parametrize("ident", tuning.UNTRIED)
+def test_settings_that_could_not_be_tried_are_not_denied_a_gain(ident: str) -> None:
+    """Where input costs something, more workers than there was room for may be what is wanting."""
+    plan = searched({SIX: 41}, notes=(Note(id=ident, sentence="There was no room."),))
+    found = tuning.judge(dataclasses.replace(plan, blocks=plan.blocks + tuple(blocks_of("host", 10))))
+    assert found is not None
+    assert "Input costs a factor of 4.00, and some settings could not be tried" in found.sentence
+    assert "There was no room." in [caveat.sentence for caveat in found.caveats]
 
 
 def test_doubts_are_told() -> None:

@@ -243,9 +243,11 @@ def _tell_failure(ending: _Ending) -> None:
 
 def _why_untuned(recording: Any) -> str | None:
     """Why no other settings could be had; None where they were only not reached."""
+    from unstarve.tuning import UNTRIED
+
     if recording.loader is not None and recording.loader.kind == "other":
         return "the loop is fed by an iterable that is no DataLoader, which has no settings to try. See `unstarve run`."
-    return next((note.sentence for note in recording.notes if note.id == "trial-failed"), None)
+    return next((note.sentence for note in recording.notes if note.id in UNTRIED), None)
 
 
 def _absolute(path: str | None) -> str | None:

@@ -38,6 +38,9 @@ WITHOUT_WORKERS: dict[str, Any] = {
 }
 """Arguments that a `DataLoader` takes with workers only, and their values without."""
 
+UNTRIED = ("few-workers", "no-main-guard", "no-settings", "trial-failed")
+"""Notes of settings that could not be tried."""
+
 START_SHARE = 0.03
 """Keeping workers over epochs is advised from this share of an epoch on that goes into starting them."""
 
@@ -140,7 +143,7 @@ def judge(recording: Recording) -> Tuning | None:
         arguments["persistent_workers"] = True
     headroom = estimate.contrast(recording.blocks, "host", "none")
     return Tuning(
-        sentence=_sentence(own, best, gain, headroom, promising) + (_keep_sentence(share) if keeps else ""),
+        sentence=_sentence(recording, best, gain, headroom, promising) + (_keep_sentence(share) if keeps else ""),
         own=own,
         best=best,
         gain=gain if best != own else None,
@@ -199,8 +202,10 @@ def _should_keep_workers(recording: Recording, best: Settings) -> tuple[bool, fl
 
 
 def _sentence(
-    own: Settings, best: Settings, gain: Estimate | None, headroom: Estimate | None, promising: Tried | None
+    recording: Recording, best: Settings, gain: Estimate | None, headroom: Estimate | None, promising: Tried | None
 ) -> str:
+    assert recording.loader is not None
+    own = recording.loader.settings
     if best != own and gain is not None and _is_faster(gain):
         return f"With {best} instead of {own} the loop runs {gain.value:.2f} times as fast."
     if best != own and gain is not None:
@@ -214,7 +219,9 @@ def _sentence(
     if headroom is not None and headroom.value < 1.05:
         room = " The loop is not held back by its input, so no settings could."
     elif headroom is not None:
-        room = f" Input costs a factor of {headroom.value:.2f}, but not for want of settings: see `unstarve run`."
+        is_all = not any(note.id in UNTRIED for note in recording.notes)
+        why = "but not for want of settings" if is_all else "and some settings could not be tried"
+        room = f" Input costs a factor of {headroom.value:.2f}, {why}: see `unstarve run`."
     return f"Nothing that was tried is better than {own}, the script's own.{room}"
 
 

@@ -61,6 +61,7 @@ class Bench:
     seed: int = 0
     noise: float = 0.03
     most_workers: int = 16
+    why_no_more_workers: str | None = None
     epoch_length: int | None = None
     has_device: bool = False
     can_copy_ahead: bool = False

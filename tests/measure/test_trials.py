@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from unstarve import errors
+from unstarve.measure import environment
 from unstarve.measure.engine import Engine
 from unstarve.measure.experiment import Bench, Give, Options, Program
 from unstarve.measure.fleet import Fleet
@@ -207,6 +208,24 @@ def test_workers_that_cannot_start_are_passed_over(error: Exception, monkeypatch
     assert seen == [False]
     assert set(made) == {1}
     assert len(made) >= 6
+
+
+@pytest.mark.parametrize(("free", "most"), [(1 << 40, None), (0, 0)])
+def test_shared_memory_limits_how_many_workers_are_tried(
+    free: int, most: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it has no room for their batches none are, and that is said; with enough of it the cores decide."""
+    monkeypatch.setattr(environment, "shared_memory_bytes", lambda: free)
+    found: list[tuple[int, float, str | None]] = []
+
+    def program(bench: Bench) -> Program:
+        found.append((bench.most_workers, bench.cores, bench.why_no_more_workers))
+        yield Give("loader")
+
+    list(makers(engine_with(program), DataLoader(Signed(), batch_size=4)))
+    ((workers, cores, reason),) = found
+    assert workers == (int(min(64, 4 * cores)) if most is None else most)
+    assert (reason is None) is (most is None)
 
 
 def test_settings_of_an_iterable_that_is_no_loader_cannot_be_had() -> None:

@@ -203,3 +203,13 @@ def test_an_iterable_that_is_no_loader_is_not_tuned() -> None:
     bench.has_fleet = False
     assert search(bench) == CPU_BOUND.own
     assert not bench.started
+    assert [note.id for note in bench.notes] == ["no-settings"]
+
+
+@pytest.mark.parametrize(("name", "most", "is_told"), [("cpu-bound", 3, True), ("cpu-bound", 16, False), ("step-bound", 3, False), ("no workers", 0, True)])  # fmt: skip
+def test_a_limit_is_told_where_more_workers_were_worth_trying(name: str, most: int, is_told: bool) -> None:
+    """What keeps workers from being tried is of interest only where the law expects something of them."""
+    bench = Bench(PIPELINES[name], most_workers=most, why_no_more_workers="there is no room")
+    search(bench)
+    assert max((settings.num_workers for settings in bench.started), default=0) <= most
+    assert [note.sentence.endswith("were not tried: there is no room.") for note in bench.notes] == [True] * is_told

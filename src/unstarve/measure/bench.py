@@ -40,12 +40,6 @@ SMALL_BYTES = 128 << 20
 """More than `HOST_BATCHES` are kept only as far as they take no more memory than this."""
 
 
-def most_workers(own: int, *, cores: float, batch_bytes: int) -> int:
-    """Worker processes that may be tried: cores and memory for the batches that they have ready are limited."""
-    room = environment.shared_memory_bytes() // (2 * AHEAD * max(1, batch_bytes))
-    return int(max(own, min(MOST_WORKERS, 4 * cores, room)))
-
-
 class LoopBench:
     """The bench of `experiment` in a live loop."""
 
@@ -166,10 +160,28 @@ class LoopBench:
             )
             self.note(Note(id="no-main-guard", sentence=sentence))
             return 0
+        return max(self.settings.num_workers, self._limit[0])
+
+    @property
+    def why_no_more_workers(self) -> str | None:
+        """What keeps more workers than that from being tried, other than the number of cores."""
+        return self._limit[1]
+
+    @property
+    def _limit(self) -> tuple[int, str | None]:
+        """How many workers cores, the stream and memory for the batches that they have ready allow, and which of the latter
+        it was."""
         if self._session.facts.most_workers is not None:
-            return max(self._session.facts.most_workers, self.settings.num_workers)
+            reason = "each would give every sample of the stream, which is not seen to be split among workers"
+            return self._session.facts.most_workers, reason
+        by_cores = int(min(MOST_WORKERS, 4 * self.cores))
         batch_bytes = max((values.size_bytes(batch) for batch in self._engine.host), default=1)
-        return most_workers(self.settings.num_workers, cores=self.cores, batch_bytes=batch_bytes)
+        free = environment.shared_memory_bytes()
+        room = free // (2 * AHEAD * max(1, batch_bytes))
+        if room >= by_cores:
+            return by_cores, None
+        reason = f"the {free / 2**20:.0f} MiB of shared memory that are free have no room for their batches (docker: --shm-size)"
+        return room, reason
 
     def _can_start_workers(self) -> bool:
         """Whether a script that has no workers would bear some: where they are not forked, each runs the script once more,

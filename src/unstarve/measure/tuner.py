@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from unstarve import estimate, law
 from unstarve.measure.experiment import HOST, NONE, Bench, Experiment, Give, Options, Program, Step, trial
-from unstarve.recording import Settings
+from unstarve.recording import Note, Settings
 from unstarve.tuning import FINAL
 
 ROUNDS = (2, 2, 1, 6)
@@ -71,6 +71,10 @@ class _Tuner:
     def run(self) -> Program:
         yield from self._lab.warm_up()
         if not self._bench.has_fleet:  # no loader, no settings
+            sentence = (
+                "No settings were tried: the loader makes its iterator itself, so they cannot be changed in the loop."
+            )
+            self._bench.note(Note(id="no-settings", sentence=sentence))
             return
         self._bench.collect_batches(fewest=True)
         self._threads = yield from self._lab.ask_workers()
@@ -141,7 +145,11 @@ class _Tuner:
         loop = law.of_blocks(self._lab.blocks, own, self._bench.cores)
         rates = estimate.rates(self._lab.blocks)
         rate = rates[NONE.id].value if NONE.id in rates else loop.rate(own)
-        counts = law.worker_counts(loop, own, rate=rate, most=self._bench.most_workers)
+        most, reason = self._bench.most_workers, self._bench.why_no_more_workers
+        if reason is not None and most < loop.enough_workers():
+            which = f"More workers than {most}" if most else "Worker processes"
+            self._bench.note(Note(id="few-workers", sentence=f"{which} were not tried: {reason}."))
+        counts = law.worker_counts(loop, own, rate=rate, most=most)
         return [_with_workers(self._own, count) for count in reversed(counts)]
 
     def _changes(self, best: Settings) -> list[Settings]:
