@@ -895,6 +895,15 @@ def test_a_simulation_passes_over_a_loader_without_batches() -> None:
     assert engine.target.facts.number == 1
 
 
+def test_a_simulated_step_that_only_launches_work_drops_nothing() -> None:
+    """Where no copy is waited for the launch returns at once, as if the loop had done nothing with the batch."""
+    engine = simulating(stop=True)
+    with installed(engine), pytest.raises(errors.Finished):
+        numbers(DataLoader(Numbers(2000), batch_size=2, collate_fn=list))
+    assert engine.steps_total < 40
+    assert all(start.dropped == 0 for start in engine.recording().starts)
+
+
 @pytest.mark.parametrize("stop", [False, True])
 def test_a_simulation_ends_with_a_loader_that_begins_only_once(stop: bool) -> None:
     """Of batches that are used up there is no second epoch to wait for."""

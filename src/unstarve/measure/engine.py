@@ -215,6 +215,8 @@ class Engine:
         self._patience_s = patience_s
         self._passive = passive
         self._simulate_step_ms = simulate_step_ms
+        self._simulated: Session | None = None
+        """The loader that is pulled by our own loop."""
         self._lead = lead
         self._on_progress = on_progress
         self.clock_ns = clock_ns
@@ -355,7 +357,7 @@ class Engine:
         Raises:
             Finished: the script is to end now.
         """
-        self._simulate_step_ms = None
+        self._simulate_step_ms, self._simulated = None, session
         accelerator = simulate.SimulatedAccelerator()
         is_more = True
         with simulate.use(accelerator):
@@ -367,6 +369,7 @@ class Engine:
                     is_more = True
                     accelerator.to_device(batch, non_blocking=getattr(loader, "pin_memory", False))
                     accelerator.launch(step_ms / 1e3)
+        self._simulated = None
         self._end_fleets(session)
         if not session.total:
             self._simulate_step_ms = step_ms  # the script may have another loader
@@ -797,7 +800,7 @@ class Engine:
         if session.cycle > 1:
             return
         session.with_gradients = 0
-        if self.target is None and MOSTLY * session.used <= session.dropped:
+        if self.target is None and session is not self._simulated and MOSTLY * session.used <= session.dropped:
             session.dropped += 1
             session.dropped_ns = now - session.created_ns
 
@@ -852,6 +855,8 @@ class Engine:
             assert self._ranks is not None
             begun = self._ranks.begun()
             wanted = begun is not None and begun[0] == session.facts.number and begun[1] <= session.total
+        elif self._simulated is not None:  # its steps may only launch work, as if they dropped their batches
+            wanted = session is self._simulated and session.total >= TARGET_AFTER
         elif self.wanted_loader is not None:
             wanted = self._is_wanted(session)
         else:
