@@ -904,6 +904,20 @@ def test_a_simulated_step_that_only_launches_work_drops_nothing() -> None:
     assert all(start.dropped == 0 for start in engine.recording().starts)
 
 
+@pytest.mark.parametrize(("count", "chosen", "is_told"), [(2, None, True), (1, None, False), (2, "0", False)])
+def test_which_of_several_loaders_is_simulated_is_said(count: int, chosen: str | None, is_told: bool) -> None:
+    """The first that the script iterates may be that of its validation; one that was asked for needs no word."""
+    engine = simulating(stop=True)
+    engine.wanted_loader = chosen
+    with installed(engine):
+        loaders = [DataLoader(Numbers(12), batch_size=2) for _ in range(count)]
+        with pytest.raises(errors.Finished):
+            numbers(loaders[0])
+    told = [note.sentence for note in engine.recording().notes if note.id == "first-loader"]
+    assert len(told) == is_told
+    assert all("DataLoader(Numbers)" in sentence and "--loader" in sentence for sentence in told)
+
+
 @pytest.mark.parametrize("stop", [False, True])
 def test_a_simulation_ends_with_a_loader_that_begins_only_once(stop: bool) -> None:
     """Of batches that are used up there is no second epoch to wait for."""

@@ -379,6 +379,16 @@ class Engine:
         if not self.is_finished:
             self._finish()
 
+    def _note_simulated(self, session: Session) -> None:
+        """Say which loader is pulled where the script has made others, of which its own loop would have shown the right one."""
+        if self.wanted_loader is None and len(self._made) > 1:
+            place = f" ({os.path.basename(session.facts.source)})" if session.facts.source else ""
+            sentence = (
+                f"Of the script's {len(self._made)} loaders the simulated step took the one that is iterated first, "
+                f"{session.facts.name}{place}; --loader chooses another."
+            )
+            self.note(Note(id="first-loader", sentence=sentence))
+
     def pause(self) -> None:
         """Leave this process as the script has it until the loop asks for its next batch."""
         self._cut_use_watch()
@@ -865,6 +875,8 @@ class Engine:
             wanted = wanted or (session.total >= TARGET_AFTER and session.only_drops())
         if wanted and not self._is_alone():
             self.target = session
+            if self._simulated is not None:
+                self._note_simulated(session)
             if session.fleet is not None and not self.options.only_baseline:
                 session.fleet.repeat()
             COLLECTOR.start()
