@@ -60,7 +60,7 @@ def judged(*arguments, **facts) -> Tuning:
 
 # --- The judgement ----------------------------------------------------------------------------------------------------
 
-SIX, TWO = Settings(num_workers=6), Settings(num_workers=2)
+SIX, TWO, EIGHT = Settings(num_workers=6), Settings(num_workers=2), Settings(num_workers=8)
 
 
 def test_what_was_faster_beyond_doubt_is_recommended() -> None:
@@ -243,6 +243,23 @@ def test_where_nothing_helps_the_headroom_says_why(host_ms: float, says: str) ->
     found = tuning.judge(dataclasses.replace(plan, blocks=plan.blocks + tuple(blocks_of("host", host_ms))))
     assert found is not None
     assert says in found.sentence
+
+
+@pytest.mark.parametrize(("length", "gain"), [(4, 1.0), (8, 2.0), (12, 1.5), (1000, 2.0), (None, 2.0)])
+def test_gains_are_those_of_epochs_as_long_as_the_loaders(length: int | None, gain: float) -> None:
+    """Eight workers are twice as fast as four where they run on; of an epoch of four batches each of four makes one, and
+    the others none."""
+    plan = searched({EIGHT: 20}, (EIGHT, 20), loader=dataclasses.replace(LOADER, length=length), jitter=0.0)
+    blocks = tuple(
+        dataclasses.replace(block, bodies_ns=(MS // 10,) * 8, fetches_ns=(160 * MS,) * 8) for block in plan.blocks
+    )
+    found = tuning.judge(dataclasses.replace(plan, blocks=blocks))
+    assert found is not None
+    assert found.is_change is (gain > 1)
+    assert found.tried[0].gain is not None
+    assert found.tried[0].gain.value == pytest.approx(gain, rel=0.02)
+    assert found.tried[0].gain.low <= found.tried[0].gain.value <= found.tried[0].gain.high
+    assert ("short-epochs" in {caveat.id for caveat in found.caveats}) is (gain < 2)
 
 
 @pytest.mark.parametrize("ident", tuning.UNTRIED)

@@ -161,14 +161,17 @@ def start_cost(start: Start, blocks: Sequence[Block], *, workers: int, batches: 
     return StartCost(
         setup_s=max(0.0, (start.construct_ns + start.first_wait_ns) / 1e9 - known_s - sampler_s),
         sampler_s=sampler_s,
-        idle_s=_idle_s(_mean_s(body for block in none for body in block.bodies_ns), fetch_s, workers, batches),
+        idle_s=idle_s(none, workers=workers, batches=batches),
         dropped_s=start.dropped_ns / 1e9 - known_s,
     )
 
 
-def _idle_s(body_s: float, fetch_s: float, workers: int, batches: float) -> float:
-    """What an epoch takes longer than so many steps of a long run: the first batch is waited for as long as it takes to
-    make, but a loop that waits for its workers anyway has that back at the end, when they need not be waited for."""
+def idle_s(blocks: Sequence[Block], *, workers: int, batches: float) -> float:
+    """What an epoch takes longer than so many steps of a long run, of which the blocks are: the first batch is waited for
+    as long as it takes to make, but a loop that waits for its workers anyway has that back at the end, when they need not
+    be waited for."""
+    body_s = _mean_s(body for block in blocks for body in block.bodies_ns)
+    fetch_s = _mean_s(fetch for block in blocks for fetch in block.fetches_ns)
     if not workers or not fetch_s or math.isinf(batches):
         return 0.0
     turns = math.ceil(batches / workers)

@@ -9,13 +9,13 @@ import io
 import json
 import linecache
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unstarve import estimate, law, syntax
-from unstarve.recording import Loader, Recording, Settings
+from unstarve.recording import Block, Loader, Recording, Rung, Settings
 from unstarve.remedies import limited_threads
 from unstarve.report import Caveat, Estimate
 
@@ -41,6 +41,9 @@ WITHOUT_WORKERS: dict[str, Any] = {
 UNTRIED = ("few-workers", "no-main-guard", "no-settings", "trial-failed")
 """Notes of settings that could not be tried."""
 
+SHORT = 1.05
+"""Epochs that are too short for so much of a gain are worth a word."""
+
 START_SHARE = 0.03
 """Keeping workers over epochs is advised from this share of an epoch on that goes into starting them."""
 
@@ -56,7 +59,8 @@ class Tried:
     steps_per_s: Estimate
     """Steps of the loop per second."""
     gain: Estimate | None
-    """Speed-up against the script's own settings, paired by round; None for these themselves."""
+    """Speed-up against the script's own settings, paired by round, for epochs of the loader's length; None for these
+    themselves."""
     rounds: int
     """Blocks measured."""
     is_own: bool = False
@@ -74,7 +78,8 @@ class Tuning:
     best: Settings
     """The settings to use: the script's own where no others are worth it."""
     gain: Estimate | None
-    """Speed-up of the loop by the best settings, measured after the choice; None where there is nothing to change."""
+    """Speed-up of the loop by the best settings, measured after the choice, for epochs of the loader's length; None where
+    there is nothing to change."""
     tried: tuple[Tried, ...]
     """Everything tried, the largest gain first."""
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -127,12 +132,12 @@ def judge(recording: Recording) -> Tuning | None:
         tried.append(
             Tried(
                 settings=rung.settings, label=rung.label, steps_per_s=rates[ident],
-                gain=estimate.contrast(recording.blocks, ident, "none"), rounds=_rounds(recording, ident),
+                gain=_over_epochs(recording, rung, rates["none"]), rounds=_rounds(recording, ident),
             )
         )  # fmt: skip
     tried.sort(key=lambda item: -(item.gain.value if item.gain is not None else 1.0))
     final = rungs.get(FINAL)
-    gain = estimate.contrast(recording.blocks, FINAL, "none") if final is not None else None
+    gain = _over_epochs(recording, final, rates["none"]) if final is not None else None
     best = own
     if final is not None and final.settings is not None and gain is not None and _is_better(own, final.settings, gain):
         best = final.settings
@@ -153,13 +158,38 @@ def judge(recording: Recording) -> Tuning | None:
         diff=diff(loader.source, arguments) if arguments else None,
         snippet=None if best.worker_threads is None else limited_threads(best.worker_threads),
         headroom=headroom,
-        caveats=_doubts(recording, best, headroom, gain if best != own else None),
+        caveats=_doubts(recording, best, headroom, gain if best != own else None)
+        + _doubt_epochs(recording, rungs.values(), rates["none"]),
         environment=dict(recording.environment),
         command=recording.command,
         loader=loader.name,
         steps=recording.steps_total,
         seconds=round(recording.span_ns / 1e9, 1),
     )
+
+
+def _over_epochs(recording: Recording, rung: Rung, rate: Estimate) -> Estimate | None:
+    """What the rung's settings gain over epochs as long as the loader's. Workers ran ahead from one epoch to the next when
+    they were tried; in the script each epoch begins with nothing ready, and ends with workers that have no more to do.
+
+    Args:
+        recording: the search.
+        rung: what was tried.
+        rate: steps per second under the script's own settings.
+    """
+    gain, loader = estimate.contrast(recording.blocks, rung.id, "none"), recording.loader
+    if gain is None or loader is None or not loader.length or rung.settings is None:
+        return gain
+    own, other = (
+        rate.value * law.idle_s(_blocks(recording, ident), workers=count, batches=loader.length) / loader.length
+        for ident, count in (("none", loader.num_workers), (rung.id, rung.settings.num_workers))
+    )
+    value, low, high = ((1 + own) / (1 / each + other) for each in (gain.value, gain.low, gain.high))
+    return dataclasses.replace(gain, value=value, low=low, high=high)
+
+
+def _blocks(recording: Recording, rung: str) -> list[Block]:
+    return [block for block in recording.blocks if block.rung == rung]
 
 
 def _arguments(loader: Loader, best: Settings) -> dict[str, Any]:
@@ -175,7 +205,7 @@ def _arguments(loader: Loader, best: Settings) -> dict[str, Any]:
 
 
 def _rounds(recording: Recording, rung: str) -> int:
-    return sum(block.rung == rung for block in recording.blocks)
+    return len(_blocks(recording, rung))
 
 
 def _is_better(own: Settings, best: Settings, gain: Estimate) -> bool:
@@ -249,6 +279,22 @@ def _doubts(
         )
         found.append(Caveat(id="few-rounds", sentence=sentence))
     return tuple(found)
+
+
+def _doubt_epochs(recording: Recording, rungs: Iterable[Rung], rate: Estimate) -> tuple[Caveat, ...]:
+    """Do epochs end too soon for what the fastest settings gained in steps that ran on from one to the next?"""
+    pairs = (
+        (estimate.contrast(recording.blocks, rung.id, "none"), _over_epochs(recording, rung, rate)) for rung in rungs
+    )
+    gains = [(steady.value, left.value) for steady, left in pairs if steady is not None and left is not None]
+    steady, left = max(gains, default=(1.0, 1.0))
+    if steady < WORTH or steady < SHORT * left or recording.loader is None:
+        return ()
+    sentence = (
+        f"An epoch has only {recording.loader.length} batches, and begins with none ready: of ×{steady:.2f}, measured in "
+        f"steps that ran on from epoch to epoch, ×{left:.2f} is left. Gains are computed for epochs as they are."
+    )
+    return (Caveat(id="short-epochs", sentence=sentence),)
 
 
 # --- The script's line ------------------------------------------------------------------------------------------------

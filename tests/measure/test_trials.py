@@ -228,6 +228,18 @@ def test_shared_memory_limits_how_many_workers_are_tried(
     assert (reason is None) is (most is None)
 
 
+def test_no_more_workers_are_tried_than_an_epoch_has_batches() -> None:
+    """In the script's own epochs the others would make none."""
+    found = []
+
+    def program(bench: Bench) -> Program:
+        found.append((bench.most_workers, bench.why_no_more_workers))
+        yield Give("loader")
+
+    list(makers(engine_with(program), DataLoader(Signed(12), batch_size=4), epochs=3))
+    assert found == [(3, None)]
+
+
 def test_settings_of_an_iterable_that_is_no_loader_cannot_be_had() -> None:
     """It has none, so a trial of others is refused instead of measured on the same iterable."""
     batches = [torch.zeros(4)] * 40

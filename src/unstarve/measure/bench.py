@@ -175,6 +175,8 @@ class LoopBench:
             reason = "each would give every sample of the stream, which is not seen to be split among workers"
             return self._session.facts.most_workers, reason
         by_cores = int(min(MOST_WORKERS, 4 * self.cores))
+        if self.epoch_length is not None:  # more would have no batch to make
+            by_cores = min(by_cores, self.epoch_length)
         batch_bytes = max((values.size_bytes(batch) for batch in self._engine.host), default=1)
         free = environment.shared_memory_bytes()
         room = free // (2 * AHEAD * max(1, batch_bytes))
