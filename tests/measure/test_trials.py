@@ -187,6 +187,21 @@ def test_batches_keep_coming_when_workers_on_trial_fail() -> None:
     assert notes == ["The trial of 3 workers was given up: ValueError: no luck with 3 workers"]
 
 
+def test_workers_that_fail_behind_a_loop_without_any_may_share_what_it_opened() -> None:
+    """The data set was used where they are forked from, and the script's own first workers would not meet that."""
+
+    def program(bench: Bench) -> Program:
+        yield from some(bench, 1)
+        assert bench.use(THREE)
+        yield from some(bench, 3)
+
+    engine = engine_with(program)
+    list(makers(engine, DataLoader(Signed(fails_with=3), batch_size=4)))
+    (note,) = [note.sentence for note in engine.recording().notes if note.id == "trial-failed"]
+    assert "no luck with 3 workers" in note
+    assert ("before these workers were forked" in note) is (engine.loaders[0].start_method == "fork")
+
+
 @pytest.mark.parametrize("error", [TypeError("cannot pickle 'module' object"), OSError(12, "no memory")])
 def test_workers_that_cannot_start_are_passed_over(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever keeps them from starting is no error of the script's: its own workers go on."""

@@ -95,9 +95,11 @@ def test_the_space_leaves_out_what_means_nothing(can_reorder: bool, count: int) 
     assert len({settings for settings in grid if settings.num_workers == 1}) == 2
 
 
-def test_no_workers_are_tried_behind_all_others() -> None:
-    """The data set may open its files in the loop's own process then, from which all workers are forked."""
-    bench = Bench(PIPELINES["dear transport"])
+@pytest.mark.parametrize("receiving_s", [0.015, 0.005])
+def test_no_workers_are_tried_behind_all_others(receiving_s: float) -> None:
+    """The data set may open its files in the loop's own process then, from which all workers are forked; also where some
+    workers are better than none, and changes of theirs are tried."""
+    bench = Bench(replace(PIPELINES["dear transport"], receiving_s=receiving_s))
     search(bench)
     counts = [settings.num_workers for settings in bench.started]
     assert 0 in counts

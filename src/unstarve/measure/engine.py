@@ -524,7 +524,13 @@ class Engine:
     def _refuse(self, session: Session, settings: Settings | None, error: BaseException) -> None:
         session.refused.add(settings)
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-        self.note(Note(id="trial-failed", sentence=f"The trial of {settings} was given up: {reason[0]}"))
+        is_used_here = not session.facts.num_workers and session.facts.start_method == "fork"
+        why = (
+            " (the loop's own process had used the data set before these workers were forked from it: what that keeps "
+            "open, such as a file or a connection, may be to blame)"
+        )
+        sentence = f"The trial of {settings} was given up: {reason[0]}{why if is_used_here else ''}"
+        self.note(Note(id="trial-failed", sentence=sentence))
 
     def dismiss(self, session: Session, settings: Settings | None) -> None:
         """End workers that rest and are not needed any more."""

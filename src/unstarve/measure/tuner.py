@@ -1,9 +1,10 @@
 """Which loader settings to try in the loop, and for how long: another program on the bench of `experiment`.
 
 Stages, each interleaved in rounds: numbers of workers that the throughput law proposes; single changes to the best of
-them (batches ordered further ahead, any order, one thread a worker, pinning); all changes that helped, at once; and the
-winner against the script's own settings. After every round of a stage the slower half leaves (successive halving: K. Jamieson and
-A. Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016).
+them (batches ordered further ahead, any order, one thread a worker, pinning); all changes that helped, at once; no workers
+at all, where these may be as fast; and the winner against the script's own settings. After every round of a stage the
+slower half leaves (successive halving: K. Jamieson and A. Talwalkar, "Non-stochastic best arm identification and
+hyperparameter optimization", AISTATS 2016).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from unstarve.measure.experiment import HOST, NONE, Bench, Experiment, Give, Opt
 from unstarve.recording import Note, Settings
 from unstarve.tuning import FINAL
 
-ROUNDS = (2, 2, 1, 6)
+ROUNDS = (2, 2, 1, 2, 6)
 """Rounds of the stages at most."""
 
 NARROW = 0.08
@@ -83,11 +84,15 @@ class _Tuner:
         self._lab.add(NONE, "loader", {"mode": "run"})
         yield from self._round_of([])
         yield from self._round_of([])
-        base = yield from self._stage(self._worker_counts(), ROUNDS[0], 0.45)
+        counts = self._worker_counts()
+        nobody = [settings for settings in counts if not settings.num_workers and settings != self._own]
+        base = yield from self._stage([each for each in counts if each not in nobody], ROUNDS[0], 0.45)
         best = yield from self._stage([base, *self._changes(base)], ROUNDS[1], 0.75)
         combined = self._combined(base)
         if combined not in (base, best):
             best = yield from self._stage([best, combined], ROUNDS[2], 0.9)
+        if nobody:  # the data set may open its files here now, which is nothing to fork workers from
+            best = yield from self._stage([best, *nobody], ROUNDS[3], 0.95)
         if best != self._own:
             yield from self._settle(best)
         self._bench.use(None)
@@ -127,7 +132,7 @@ class _Tuner:
         """The winner against the script's own settings, on fresh blocks: the best of many looks too good."""
         rung = replace(trial(best), id=FINAL, label=f"{best}, again")
         self._lab.add(rung, "loader", _order(best))
-        for number in range(self._round, self._round + ROUNDS[3]):
+        for number in range(self._round, self._round + ROUNDS[4]):
             yield from self._lab.block(NONE.id, number)
             yield from self._lab.block(FINAL, number)
             if rung not in self._lab.planned:  # its workers failed
@@ -140,7 +145,7 @@ class _Tuner:
     # Candidates ----------------------------------------------------------------------------------
 
     def _worker_counts(self) -> list[Settings]:
-        """The most first: without workers the data set may open its files here, where those that follow are forked."""
+        """What the law proposes, the most first."""
         own = self._own.num_workers
         loop = law.of_blocks(self._lab.blocks, own, self._bench.cores)
         rates = estimate.rates(self._lab.blocks)
