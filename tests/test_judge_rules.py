@@ -883,6 +883,14 @@ def test_another_loader_that_the_script_waits_for_is_blamed() -> None:
     assert culprit.gain.value == pytest.approx(1 / (1 - 0.3), rel=0.05)
 
 
+def test_a_stage_that_could_not_be_served_alone_gains_no_more_than_all_up_to_it() -> None:
+    """It takes seven tenths of the time, yet with it and all before it from cache the loop is only 1.6 times as fast."""
+    stages = (make_stage("decode", 7), make_stage("crop", 3))
+    periods = {**STARVED, "knockout:crop": 60.0, "after:decode": 50.0}
+    (first, *_) = judge(make_recording(periods, stages=stages)).verdict.culprits
+    assert (first.stage, first.gain.value) == ("decode", pytest.approx(1.6, rel=0.02))
+
+
 def test_what_is_said_of_another_loader_tells_the_speed_over_whole_epochs() -> None:
     """1000 steps take 20 s, and the validation after them 10 s."""
     assert with_validation(0.9).verdict.sentence.startswith("Input-bound: 49.8 steps/s, 33.2 over whole epochs")

@@ -159,7 +159,7 @@ def test_what_is_random_gains_little_or_has_no_end_is_not_stored(
 
 def test_a_head_without_a_culprit_in_it_is_stored_all_the_same() -> None:
     """What gained when it was served is worth a word, whoever is to blame."""
-    periods = {"after:transform:0": 50.0, "knockout:transform:1": 40.0}
+    periods = {"after:transform:0": 50.0, "knockout:transform:1": 40.0, "knockout:decode": 79.0}
     remedy = needed(make(periods, DECODE, RESIZE, CROP, heads=(RESIZED, CROPPED)), "cache-head")
     assert remedy.about == "transform:0"
 

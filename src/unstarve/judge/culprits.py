@@ -304,7 +304,15 @@ def _whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
         f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; this stage takes "
         f"{share_of(evidence, stage):.0%} of a sample's time, and its own gain is computed from that."
     )
-    return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, _capped(evidence, gain)), sentence)]
+    most = _capped(evidence, _gain_up_to(evidence, stages[stages.index(stage) :], gain))
+    return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, most), sentence)]
+
+
+def _gain_up_to(evidence: Evidence, behind: Sequence[Stage], whole: Estimate) -> Estimate:
+    """What a stage gains at most: what was measured with all up to it served from cache, or up to the next stage behind it
+    of which that was measured; else what finished samples gain."""
+    found = (evidence.contrast(f"after:{stage.id}", "none") for stage in behind)
+    return min((gain for gain in (*found, whole) if gain is not None), key=lambda gain: gain.value)
 
 
 def _own_stages(evidence: Evidence) -> list[Stage]:
