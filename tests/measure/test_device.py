@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -67,3 +68,33 @@ def test_an_idle_device_is_no_device(holding: Callable[..., list[int]]) -> None:
     holding(0, 0, 0)
     assert device.current() is None
     assert not cuda.is_in_use()
+
+
+def test_what_is_copied_ahead_is_only_what_the_loop_moves(
+    holding: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two tensors the one with a wanted path is copied, on the side stream and without waiting, and handed over when the
+    loop's stream waits for it; `meta` stands for the device."""
+    holding(0, 500, 0)
+    told: list[object] = []
+
+    class Stream:
+        wait_event = record_event = lambda self, *event: told.append(event or "event")
+
+    def to(tensor: torch.Tensor, name: str, *, non_blocking: bool) -> torch.Tensor:
+        told.append((name, non_blocking))
+        return torch.empty_like(tensor, device="meta")
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda name: Stream())
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda name: Stream())
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    found = device.current()
+    assert found is not None
+    assert found.copy_ahead is not None
+    batch = {"x": torch.zeros(2), "lengths": torch.ones(2)}
+    taken = found.copy_ahead(batch, frozenset({"batch['x']"}))()
+    assert told == [("cuda:1", True), "event", (None,)]
+    assert taken["x"].is_meta
+    assert taken["lengths"] is batch["lengths"]
+    assert all(leaf.is_meta for leaf in found.copy_ahead(batch, None)().values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import gc
 import importlib
 import itertools
@@ -599,11 +600,24 @@ def test_nothing_is_left_set_when_a_loop_ends_in_the_middle_of_a_trial() -> None
         torch.set_num_threads(own)
 
 
-def test_only_what_the_loop_moves_is_put_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths that the step needs on the host stay there; `meta` stands for a device."""
+@pytest.fixture
+def meta_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`meta` stands for a device."""
     from unstarve.measure import device
 
     monkeypatch.setattr(device, "_real_device", lambda: ("meta", lambda: None))
+    found = device.current()
+    assert found is not None
+    found = dataclasses.replace(
+        found, copy_ahead=lambda batch, paths: lambda: device._moved(batch, "meta", paths), pin=lambda batch: batch
+    )
+    monkeypatch.setattr(device, "current", lambda: found)
+
+
+@pytest.mark.parametrize("source", ["device", "ahead"])
+@pytest.mark.usefixtures("meta_device")
+def test_only_what_the_loop_moves_is_put_on_the_device(source: str) -> None:
+    """Lengths that the step needs on the host stay there, whether batches lie on the device or are copied to it ahead."""
     kept: list[Any] = []
 
     def program(bench: Bench) -> Program:
@@ -614,7 +628,7 @@ def test_only_what_the_loop_moves_is_put_on_the_device(monkeypatch: pytest.Monke
             yield Give("host")
         bench.fill_device()
         while True:
-            yield Give("device")
+            yield Give(source)
 
     collate = lambda numbers: {"x": torch.ones(2, 3), "lengths": torch.tensor(numbers)}  # noqa: E731
     with installed(Engine(Options(), program=lambda bench, options: program(bench))):

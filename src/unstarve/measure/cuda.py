@@ -109,10 +109,10 @@ class CopyStream:
         self._name = name
         self._stream = torch.cuda.Stream(name)
 
-    def start(self, batch: Any) -> Callable[[], Any]:
-        """Start the copy of a pinned batch; what is returned gives it on the device."""
+    def start(self, move: Callable[[], Any]) -> Callable[[], Any]:
+        """Start the copies that `move` asks for without waiting; what is returned gives its batch, to be used at once."""
         with torch.cuda.stream(self._stream):
-            moved = values.rewrap(batch, self._moved)
+            moved = move()
         done = self._stream.record_event()
 
         def take() -> Any:
@@ -124,9 +124,6 @@ class CopyStream:
             return moved
 
         return take
-
-    def _moved(self, leaf: Any) -> Any:
-        return leaf.to(self._name, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:

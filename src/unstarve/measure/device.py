@@ -27,9 +27,9 @@ class Device:
     """A tensor on the device, its copy queued where that can be."""
     adopt: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
     """A tensor that was computed from ones on the device, known to be there too."""
-    copy_ahead: Callable[[Any], Callable[[], Any]] | None = None
-    """Start a batch's copy to the device beside what it computes; what is returned gives the batch. None where that cannot
-    be had."""
+    copy_ahead: Callable[[Any, frozenset[str] | None], Callable[[], Any]] | None = None
+    """Start the copy of a batch's tensors of these paths, all for None, to the device beside what it computes; what is
+    returned gives the batch. None where that cannot be had."""
     has_room: Callable[[int], bool] = lambda size: True
     """Whether so many bytes more can be kept on it."""
     pin: Callable[[Any], Any] = lambda batch: batch
@@ -42,7 +42,8 @@ def current() -> Device | None:
     if simulated is not None:
         return Device(
             "simulated accelerator", simulated.synchronize, lambda batch, paths: simulated.to_device(batch),
-            lambda tensor: simulated.to_device(tensor, non_blocking=True), simulated.adopt, simulated.copy_ahead,
+            lambda tensor: simulated.to_device(tensor, non_blocking=True), simulated.adopt,
+            lambda batch, paths: simulated.copy_ahead(batch),
         )  # fmt: skip
     found = _real_device()
     if found is None:
@@ -51,7 +52,7 @@ def current() -> Device | None:
     return Device(
         name, synchronize, lambda batch, paths: _moved(batch, name, paths),
         lambda tensor: tensor.to(name, non_blocking=True),
-        copy_ahead=cuda.CopyStream(name).start if name.startswith("cuda") else None,
+        copy_ahead=_ahead(name) if name.startswith("cuda") else None,
         has_room=functools.partial(_has_room, name),
         pin=lambda batch: values.rewrap(batch, _pinned),
     )  # fmt: skip
@@ -80,12 +81,21 @@ def _pinned(leaf: Any) -> Any:
     return leaf.pin_memory() if is_pageable else leaf
 
 
-def _moved(batch: Any, name: str, paths: frozenset[str] | None) -> Any:
+def _moved(batch: Any, name: str, paths: frozenset[str] | None, non_blocking: bool = False) -> Any:
     """The batch with tensors on the device; one that is there under several names is moved if one of them is."""
     wanted = {id(leaf) for path, leaf in values.named_leaves(batch, "batch") if paths is None or path in paths}
-    return values.rewrap(
-        batch, lambda leaf: leaf.to(name) if isinstance(leaf, torch.Tensor) and id(leaf) in wanted else leaf
-    )
+
+    def move(leaf: Any) -> Any:
+        is_wanted = isinstance(leaf, torch.Tensor) and id(leaf) in wanted
+        return leaf.to(name, non_blocking=non_blocking) if is_wanted else leaf
+
+    return values.rewrap(batch, move)
+
+
+def _ahead(name: str) -> Callable[[Any, frozenset[str] | None], Callable[[], Any]]:
+    """`Device.copy_ahead` of a CUDA device."""
+    stream = cuda.CopyStream(name)
+    return lambda batch, paths: stream.start(lambda: _moved(batch, name, paths, non_blocking=True))
 
 
 def _has_room(name: str, size: int) -> bool:

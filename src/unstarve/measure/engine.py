@@ -997,7 +997,7 @@ class Engine:
         move there, and all where that is not known."""
         if self.device is None:
             return
-        moved = frozenset().union(*self._moves) or None
+        moved = self._paths_moved()
         try:
             for batch in self.host:
                 if not self.device.has_room(values.size_bytes(batch)):
@@ -1007,6 +1007,10 @@ class Engine:
             self._on_device.clear()
             sentence = f"Batches could not be kept on the device: {type(error).__name__}: {error}."
             self.note(Note(id="device-pool", sentence=sentence))
+
+    def _paths_moved(self) -> frozenset[str] | None:
+        """The fields that the loop was seen to move to the device; None for all, where that is not known."""
+        return frozenset().union(*self._moves) or None
 
     @property
     def has_device_batches(self) -> bool:
@@ -1031,7 +1035,7 @@ class Engine:
         assert self.device is not None
         assert self.device.copy_ahead is not None
         self._next_cached += 1
-        return self.device.copy_ahead(self._pinned[self._next_cached % len(self._pinned)])
+        return self.device.copy_ahead(self._pinned[self._next_cached % len(self._pinned)], self._paths_moved())
 
     def _serve_cached(self, pool: list[Any]) -> Any:
         item = pool[self._next_cached % len(pool)]
