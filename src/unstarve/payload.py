@@ -91,6 +91,8 @@ class Field:
     """`path` of an earlier leaf that had the same values in every batch."""
     moved_by_step: bool | None = None
     """Whether the step was seen to move it to a device; None where nothing was."""
+    used_on_host: bool = False
+    """Whether the step was seen to use it on the host, be it that it moves it as well."""
     read_by_step: bool | None = None
     """Whether an operation of the loop body read it; None where that is unknown."""
 
@@ -193,7 +195,7 @@ class Change:
     classes: int = 0
     """Length of one-hot rows."""
     is_moved: bool = True
-    """Whether the step moves it to the device, if there is one."""
+    """Whether the step needs it on the device alone, if there is one."""
     saved_bytes: int
     """Bytes a step that need not be sent."""
 
@@ -218,7 +220,8 @@ def changes(fields: Iterable[Field], *, batch_size: int | None) -> tuple[Change,
             found.append(
                 Change(
                     path=item.path, how=how[0], dtype=field.dtype, small=how[1], classes=how[2],
-                    is_moved=field.moved_by_step is not False, saved_bytes=item.bytes_before - item.bytes_after,
+                    is_moved=field.moved_by_step is not False and not field.used_on_host,
+                    saved_bytes=item.bytes_before - item.bytes_after,
                 )
             )  # fmt: skip
     return tuple(found)

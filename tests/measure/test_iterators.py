@@ -639,6 +639,53 @@ def test_only_what_the_loop_moves_is_put_on_the_device(source: str) -> None:
     assert kept[-1] == ("meta", "cpu")
 
 
+def placed(step: Callable[[Any], Any]) -> tuple[tuple[str, str], Engine]:
+    """Where the tensors of a batch lie on the rung of batches on the device, for a loop with this step; the engine."""
+    kept: list[tuple[str, str]] = []
+
+    def program(bench: Bench) -> Program:
+        yield Give("loader")
+        bench.collect_batches(fewest=True)
+        bench.watch_use(2)
+        for _ in range(3):
+            yield Give("host")
+        bench.fill_device()
+        bench.audit()
+        while True:
+            yield Give("device")
+
+    collate = lambda numbers: {"x": torch.ones(2, 3), "y": torch.tensor(numbers)}  # noqa: E731
+    engine = Engine(Options(), program=lambda bench, options: program(bench))
+    with installed(engine):
+        for batch in DataLoader(Numbers(80), batch_size=2, collate_fn=collate):
+            kept.append((batch["x"].device.type, batch["y"].device.type))
+            step(batch)
+            time.sleep(0.0005)
+    return kept[-1], engine
+
+
+@pytest.mark.parametrize(
+    ("step", "places"),
+    [
+        (lambda batch: (batch["x"].to("meta"), batch["y"].to("meta")), ("meta", "meta")),
+        (lambda batch: (batch["x"].to("meta"), batch["y"].to("meta"), batch["y"].numpy()), ("meta", "cpu")),
+        (lambda batch: (batch["x"].to("meta"), batch["y"].to("meta"), torch.ones(2) == batch["y"]), ("meta", "cpu")),
+        (lambda batch: (torch.empty(2, 3, device="meta").copy_(batch["x"]), batch["y"].tolist()), ("meta", "cpu")),
+        (lambda batch: batch["y"].tolist(), ("meta", "cpu")),
+        (lambda batch: (batch["x"].tolist(), batch["y"].tolist()), ("cpu", "cpu")),
+        (lambda batch: None, ("meta", "meta")),
+    ],
+    ids=["moved", "escape", "mixed", "static input", "moved unseen", "on the host", "unseen"],
+)
+@pytest.mark.usefixtures("meta_device")
+def test_what_the_loop_uses_on_the_host_stays_there(step: Callable[[Any], Any], places: tuple[str, str]) -> None:
+    """Be it that it is moved as well, or that moving is not seen: on the device the user's step would fail."""
+    found, engine = placed(step)
+    assert found == places
+    used = {field.path: field.used_on_host for field in engine.payload}
+    assert used == {"batch['x']": places[0] == "cpu", "batch['y']": places[1] == "cpu"}
+
+
 def ahead(loader: Any) -> Iterator[Any]:
     """As in well-known prefetchers: it takes the next batch, and begins its work on it, before it hands on the last."""
     last: Any = None

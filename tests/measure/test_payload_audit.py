@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import pickle
@@ -20,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from unstarve.measure import payload, values
 from unstarve.measure.payload import UseWatch, audit
-from unstarve.payload import Field, findings
+from unstarve.payload import Field, changes, findings
 
 Make = Callable[[np.random.Generator], Any]
 
@@ -306,6 +307,11 @@ def test_only_tensors_with_a_memory_are_called_unread() -> None:
 # --- Use --------------------------------------------------------------------------------------------------------------
 
 
+def _pinned(x: torch.Tensor) -> None:
+    with contextlib.suppress(RuntimeError):  # without a device there is no such memory
+        x.pin_memory()
+
+
 def used(batch: Any, step: Callable[[Any], Any]) -> set[str] | None:
     watch = UseWatch()
     watch.start(batch)
@@ -368,6 +374,48 @@ def test_ways_to_read(use: Callable[[torch.Tensor], Any]) -> None:
 def test_ways_to_move(use: Callable[[torch.Tensor], Any]) -> None:
     """Copies that nobody uses, and questions about shape and place, read nothing."""
     assert used([torch.rand(3), torch.rand(3)], lambda batch: (use(batch[0]), batch[1].sum())) == {"batch[1]"}
+
+
+@pytest.mark.parametrize(
+    ("use", "is_used"),
+    [
+        (lambda x: x.to("meta"), False),
+        (lambda x: x.float().to("meta"), False),
+        (lambda x: x.view(-1)[1:].to("meta"), False),
+        (lambda x: x.div_(2).to("meta"), False),
+        (lambda x: [row.to("meta") for row in x], False),
+        (lambda x: torch.empty(3, device="meta").copy_(x), False),
+        (lambda x: x.to("meta") + 1, False),
+        (lambda x: x.shape, False),
+        (lambda x: x.numpy(), True),
+        (lambda x: x.long().numpy(), True),
+        (lambda x: x[0].item(), True),
+        (lambda x: np.asarray(x), True),
+        (lambda x: x == torch.zeros(3), True),
+        (lambda x: torch.zeros(3) == x.long(), True),
+        (lambda x: x.sub_(torch.ones(3)), True),
+        (lambda x: torch.empty(3).copy_(x), True),
+        (lambda x: torch.stack([x, x]), True),
+        (_pinned, True),
+    ],
+)
+def test_use_on_the_host(use: Callable[[torch.Tensor], Any], is_used: bool) -> None:
+    """What would fail, or wait, with the tensor on a device (here `meta`) is told apart from what could run there alike,
+    whether the tensor is moved besides or not."""
+    for step in (use, lambda x: (x.to("meta"), use(x))):
+        watch, x = UseWatch(), torch.rand(3)
+        watch.start([x, torch.rand(3)])
+        step(x)
+        watch.stop()
+        assert watch.on_host == ({"batch[0]"} if is_used else set())
+
+
+def test_a_field_that_is_used_on_the_host_is_not_handed_over_on_the_device() -> None:
+    """Though the step moves it, and copying it costs what it costs."""
+    batches = [{"x": torch.arange(40_000.0) % 2} for _ in range(2)]
+    (field,) = audit(batches, {"batch['x']"}, {"batch['x']"}, {"batch['x']"})
+    assert (field.moved_by_step, field.used_on_host) == (True, True)
+    assert [change.is_moved for change in changes([field], batch_size=8)] == [False]
 
 
 def test_fields_of_one_storage_are_read_together() -> None:

@@ -32,6 +32,8 @@ class Device:
     returned gives the batch. None where that cannot be had."""
     has_room: Callable[[int], bool] = lambda size: True
     """Whether so many bytes more can be kept on it."""
+    is_apart: bool = True
+    """Whether what lies on it is out of reach for code that computes on the host."""
     pin: Callable[[Any], Any] = lambda batch: batch
     """The batch in memory from which the device can copy by itself."""
 
@@ -43,7 +45,7 @@ def current() -> Device | None:
         return Device(
             "simulated accelerator", simulated.synchronize, lambda batch, paths: simulated.to_device(batch),
             lambda tensor: simulated.to_device(tensor, non_blocking=True), simulated.adopt,
-            lambda batch, paths: simulated.copy_ahead(batch),
+            lambda batch, paths: simulated.copy_ahead(batch), is_apart=False,
         )  # fmt: skip
     found = _real_device()
     if found is None:

@@ -268,6 +268,7 @@ class Engine:
         """Whether the loop has asked for two more batches since the first that is watched, and so worked on all of them."""
         self._reads: list[set[str] | None] = []
         self._moves: list[set[str]] = []
+        self._used_on_host: set[str] = set()
         self._reads_wanted = self._cuts = 0
         self._worker_environment: dict[str, Any] = {}
         self._natural_steps: list[Step] = []
@@ -646,12 +647,14 @@ class Engine:
         if self._use_watch is not None and self._is_use_seen and session is self.target:
             self._reads.append(self._use_watch.stop())
             self._moves.append(self._use_watch.moved)
+            self._used_on_host |= self._use_watch.on_host
             self._use_watch = None
 
     def _cut_use_watch(self) -> None:
         """Stop watching before all of the use was seen."""
         if self._use_watch is not None:
             self._use_watch.stop()
+            self._used_on_host |= self._use_watch.on_host
             self._use_watch = None
             if self._cuts < MOST_CUTS:
                 self._cuts, self._reads_wanted = self._cuts + 1, self._reads_wanted + 1
@@ -993,24 +996,37 @@ class Engine:
                 return batch
 
     def fill_device(self) -> None:
-        """Keep the batches on the device as well, as far as there is room: those of their fields that the loop was seen to
-        move there, and all where that is not known."""
+        """Keep the batches on the device as well, as far as there is room: those of their fields that the loop needs
+        there alone. Where there are none, no batch is kept."""
         if self.device is None:
             return
-        moved = self._paths_moved()
         try:
             for batch in self.host:
+                paths = self._paths_moved(batch)
+                if paths == frozenset():
+                    sentence = "Batches were not kept on the device: the loop uses their tensors on the host as well."
+                    self.note(Note(id="device-pool", sentence=sentence))
+                    break
                 if not self.device.has_room(values.size_bytes(batch)):
                     break
-                self._on_device.append(self.device.put(batch, moved))
+                self._on_device.append(self.device.put(batch, paths))
         except Exception as error:  # out of memory, or a container that cannot be rebuilt
             self._on_device.clear()
             sentence = f"Batches could not be kept on the device: {type(error).__name__}: {error}."
             self.note(Note(id="device-pool", sentence=sentence))
 
-    def _paths_moved(self) -> frozenset[str] | None:
-        """The fields that the loop was seen to move to the device; None for all, where that is not known."""
-        return frozenset().union(*self._moves) or None
+    def _paths_moved(self, batch: Any) -> frozenset[str] | None:
+        """The tensors of a batch that the loop was seen to move to the device, all where it was seen to move none; without
+        those that it uses on the host as well. None for all."""
+        kept, moved = self._paths_on_host(), frozenset().union(*self._moves)
+        if not moved and kept:
+            leaves = values.named_leaves(batch, "batch")
+            moved = frozenset(path for path, leaf in leaves if isinstance(leaf, torch.Tensor))
+        return moved - kept if moved else None
+
+    def _paths_on_host(self) -> set[str]:
+        is_apart = self.device is not None and self.device.is_apart
+        return self._used_on_host if is_apart else set()
 
     @property
     def has_device_batches(self) -> bool:
@@ -1035,7 +1051,8 @@ class Engine:
         assert self.device is not None
         assert self.device.copy_ahead is not None
         self._next_cached += 1
-        return self.device.copy_ahead(self._pinned[self._next_cached % len(self._pinned)], self._paths_moved())
+        batch = self._pinned[self._next_cached % len(self._pinned)]
+        return self.device.copy_ahead(batch, self._paths_moved(batch))
 
     def _serve_cached(self, pool: list[Any]) -> Any:
         item = pool[self._next_cached % len(pool)]
@@ -1084,8 +1101,8 @@ class Engine:
         seen = [read for read in self._reads if read is not None]
         is_known = bool(seen) and len(seen) == len(self._reads)
         try:
-            moved = set().union(*self._moves)
-            self._payload = payload.audit(self.host, set().union(*seen) if is_known else None, moved)
+            read, moved = set().union(*seen) if is_known else None, set().union(*self._moves)
+            self._payload = payload.audit(self.host, read, moved, self._paths_on_host())
         except Exception as error:  # an audit that fails must not cost the diagnosis
             self.note(Note(id="audit-failed", sentence=f"What batches carry was not audited: {error}."))
 

@@ -74,7 +74,9 @@ class _Look:
     duplicate_of: str | None
 
 
-def audit(batches: Iterable[Any], read: set[str] | None = None, moved: Collection[str] = ()) -> tuple[Field, ...]:
+def audit(
+    batches: Iterable[Any], read: set[str] | None = None, moved: Collection[str] = (), on_host: Collection[str] = ()
+) -> tuple[Field, ...]:
     """The leaves of the batches, in order of appearance, None excepted.
 
     Smallest and largest values are taken over all values; the other facts from at most `SAMPLE_VALUES` of each leaf,
@@ -85,6 +87,7 @@ def audit(batches: Iterable[Any], read: set[str] | None = None, moved: Collectio
         batches: some batches of one loader, on the host.
         read: paths of the tensors that the step read, as `UseWatch.stop` gives them, of all watched steps together.
         moved: paths of those that it moved to a device; none where that is not known.
+        on_host: paths of those that it used on the host.
     """
     looks: dict[str, list[_Look]] = {}
     number = 0
@@ -93,7 +96,7 @@ def audit(batches: Iterable[Any], read: set[str] | None = None, moved: Collectio
             number += 1
             for path, look in _looks(batch).items():
                 looks.setdefault(path, []).append(look)
-    found = [_field(path, seen, number, read) for path, seen in looks.items()]
+    found = [replace(_field(path, seen, number, read), used_on_host=path in on_host) for path, seen in looks.items()]
     return tuple(replace(field, moved_by_step=field.path in moved) if moved else field for field in found)
 
 
@@ -321,6 +324,9 @@ _MOVES = frozenset({"_to_copy", "clone", "_pin_memory"})
 _GLANCES = frozenset({"detach", "alias", "lift_fresh", "record_stream", "is_pinned"})
 """Operations that touch no value, and give at most another view of the same memory."""
 
+_PIN = "pin_memory"
+"""The call, by whatever operations it is done: it reads nothing, and fails on a device."""
+
 _ESCAPES = frozenset(
     getattr(torch.Tensor, name)
     for name in (
@@ -346,7 +352,11 @@ class UseWatch:
         self._read: set[str] = set()
         self.moved: set[str] = set()
         """Paths of the tensors that were moved to a device."""
+        self.on_host: set[str] = set()
+        """Paths of those that were used on the host, where they or a copy of them lay: on a device the same code may fail,
+        or wait."""
         self._paths: dict[int, set[str]] = {}
+        self._at_host: set[int] = set()
         self._held: list[StorageWeakRef] = []
         self._modes: tuple[_Operations, _Functions] | None = None
         self._thread = 0
@@ -386,6 +396,7 @@ class UseWatch:
         is_known = was_whole and self._is_sound and self._read
         self._is_sound, self._modes = False, None
         self._paths.clear()
+        self._at_host.clear()
         self._held.clear()
         return self._read if is_known else None
 
@@ -395,33 +406,49 @@ class UseWatch:
             return
         try:
             with torch._C.DisableTorchFunction():
-                paths = self._paths_of(given)
-                if paths and name in _MOVES:
-                    self._follow(result, paths)
-                    if isinstance(result, torch.Tensor) and result.device.type != "cpu":
-                        self.moved |= paths
-                else:
-                    self._read |= paths
+                keys = {_key(tensor) for tensor in values.tensors(given) if _is_plain(tensor)}
+                if not keys.isdisjoint(self._paths):
+                    self._note(name, keys, result)
         except Exception:  # an operation of a kind never met must not end the user's loop
             self._is_sound = False
 
-    def _paths_of(self, given: Any) -> set[str]:
-        found: set[str] = set()
-        for tensor in values.tensors(given):
-            if _is_plain(tensor):
-                found |= self._paths.get(_key(tensor), set())
-        return found
+    def _note(self, name: str, keys: set[int], result: Any) -> None:
+        """Note an operation on these storages."""
+        paths, at_host = self._paths_of(keys), keys & self._at_host
+        is_elsewhere = isinstance(result, torch.Tensor) and result.device.type != "cpu"
+        if name == _PIN:
+            self.on_host |= self._paths_of(at_host)
+        elif name in _MOVES:
+            self._follow(result, paths, at_host=bool(at_host) and not is_elsewhere)
+            self.moved |= paths if is_elsewhere else set()
+        else:
+            self._read |= paths
+            if name == "copy_" and is_elsewhere:
+                self.moved |= paths
+            elif not _gives_back(keys, result):
+                self.on_host |= self._paths_of(at_host)
+
+    def _paths_of(self, keys: set[int]) -> set[str]:
+        return set().union(*(self._paths.get(key, ()) for key in keys))
 
     def _follow_leaves(self, batch: Any) -> None:
         for path, leaf in values.named_leaves(batch, "batch"):
             if _is_plain(leaf):
-                self._follow(leaf, {path})
+                self._follow(leaf, {path}, at_host=leaf.device.type == "cpu")
 
-    def _follow(self, tensor: torch.Tensor, paths: set[str]) -> None:
+    def _follow(self, tensor: torch.Tensor, paths: set[str], *, at_host: bool) -> None:
         storage = tensor.untyped_storage()
         if storage._cdata not in self._paths:
             self._held.append(StorageWeakRef(storage))  # frees the memory as before, but its name is not used again
         self._paths.setdefault(storage._cdata, set()).update(paths)
+        if at_host:
+            self._at_host.add(storage._cdata)
+
+
+def _gives_back(keys: set[int], result: Any) -> bool:
+    """Whether an operation on these storages took one, and gave nothing but views of it: that can be done anywhere."""
+    given = {_key(tensor) if _is_plain(tensor) else None for tensor in values.tensors(result)}
+    return len(keys) == 1 and given == keys
 
 
 class _Operations(dispatching.TorchDispatchMode):
@@ -451,6 +478,8 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _ESCAPES:
             self._watch.saw("escape", args, None)
+        elif func is torch.Tensor.pin_memory:
+            self._watch.saw(_PIN, args, None)
         return func(*args, **(kwargs or {}))
 
 
