@@ -14,11 +14,12 @@ from test_worker import Worker
 from torch.utils.data import DataLoader
 
 from unstarve import errors, judge, simulate
-from unstarve.measure import lean
+from unstarve.measure import device, lean
 from unstarve.measure.engine import Engine
 from unstarve.measure.experiment import Options
 from unstarve.measure.hook import installed
 from unstarve.measure.payload import audit
+from unstarve.measure.worker import untagged
 from unstarve.payload import Change, changes
 from unstarve.report import Report
 
@@ -139,6 +140,22 @@ def test_a_worker_sends_less_and_gives_up_where_that_changes_values() -> None:
     made = worker.fetch()
     assert "would change its values" in (made.telemetry.failure or "")
     assert torch.equal(made.data, BYTES.float() + 0.5)
+
+
+def test_a_device_that_cannot_unpack_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop gets the batch whole, on the host, and the rung is told why; the error is none of the user's."""
+
+    def refuse(tensor: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+    refusing = device.Device("full", lambda: None, lambda batch, paths: batch, refuse)
+    monkeypatch.setattr(device, "current", lambda: refusing)
+    worker = Worker(Floats())
+    worker.order(**lean.as_order((Change(path="batch", how="cast", dtype="float32", small="uint8", saved_bytes=1),)))
+    data, made = untagged(worker.raw())
+    assert torch.equal(data, BYTES.float())
+    assert made is not None
+    assert made.failure == "RuntimeError: out of memory"
 
 
 # --- In the loop ------------------------------------------------------------------------------------------------------

@@ -51,12 +51,20 @@ def packed(batch: Any, told: list[dict[str, Any]]) -> Any:
     return PACKED, _replaced(batch, found, _pack), json.dumps(told)
 
 
-def unpacked(data: Any) -> Any:
-    """The batch in what a worker sent, whole again; anything else as it is."""
+def unpacked(data: Any, *, on_host: bool = False) -> Any:
+    """The batch in what a worker sent, whole again; anything else as it is.
+
+    Args:
+        data: what the worker sent.
+        on_host: whether to leave the device alone.
+
+    Raises:
+        Exception: what the device raises, such as for want of memory; on the host nothing is.
+    """
     if type(data) not in (tuple, list) or len(data) != 3 or type(data[0]) is not str or data[0] != PACKED:
         return data
     changes = {item["path"]: Change(**item) for item in json.loads(data[2])}
-    target = device.current()
+    target = None if on_host else device.current()
     found = {id(leaf): changes[path] for path, leaf in values.named_leaves(data[1], "batch") if path in changes}
     return _replaced(data[1], found, lambda change, leaf: _unpack(change, leaf, target if change.is_moved else None))
 

@@ -136,7 +136,12 @@ and since the thread that pins batches knows tuples.
 def untagged(item: Any) -> tuple[Any, Telemetry | None]:
     """The batch in what a worker sent, and how it was made."""
     if type(item) in (tuple, list) and len(item) == 3 and type(item[0]) is str and item[0] == TAG:
-        return lean.unpacked(item[1]), Telemetry._make(item[2])
+        made = Telemetry._make(item[2])
+        try:
+            return lean.unpacked(item[1]), made
+        except Exception as error:  # the device may have no room for it, or lack the type
+            failure = f"{type(error).__name__}: {error}"
+            return lean.unpacked(item[1], on_host=True), made._replace(failure=failure)
     return item, None
 
 
