@@ -127,6 +127,14 @@ def test_a_head_that_fits_goes_before_one_that_gains_more() -> None:
     assert "The data set's whole work on a sample" in remedy.advice
 
 
+@pytest.mark.parametrize("is_seeded", [False, True])
+def test_a_head_that_seeds_a_generator_is_stored_with_a_proviso(is_seeded: bool) -> None:
+    """What the seed is made of is not seen, and within one epoch nothing shows of that."""
+    heads = (RAW, dataclasses.replace(RESIZED, is_seeded=is_seeded), WHOLE)
+    remedy = needed(make(CACHED, DECODE, RESIZE, CROP, heads=heads), "cache-head")
+    assert ("seeds itself differs from epoch to epoch" in remedy.advice) is is_seeded
+
+
 def test_of_heads_that_gain_alike_the_smallest_is_stored() -> None:
     """Nothing is won by keeping floats where bytes do."""
     floats = dataclasses.replace(CROPPED, is_repeatable=True, bytes_per_sample=800_000)

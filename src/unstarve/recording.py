@@ -334,11 +334,14 @@ class Head:
     after: str | None = None
     """`Stage.id` of its last stage; None for the whole of a data set's work on a sample, or where that stage is not shown."""
     is_repeatable: bool
-    """Whether it gave the same each time, under other random draws, and drew no random numbers itself."""
+    """Whether it gave the same each time, under other random draws, drew no random numbers itself, and asks for no number
+    of an epoch."""
     samples: int
     """Samples that were made."""
     bytes_per_sample: int
     """Bytes of the pixels, numbers and texts that it gives of a sample, on average."""
+    is_seeded: bool = False
+    """Whether its code seeds a generator itself, so that another epoch may see what these samples did not."""
 
 
 def collecting(blocks: Sequence[Block]) -> tuple[float, float]:

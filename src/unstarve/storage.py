@@ -140,9 +140,10 @@ def _sameness(recording: Recording, head: Head) -> str:
         what = f"Everything up to `{last.name}`{place}"
     else:
         what = "The data set's whole work on a sample" if head.rung == "samples" else "All that the transforms get"
+    proviso = ", unless what its code seeds itself differs from epoch to epoch" if head.is_seeded else ""
     return (
-        f"{what} is the same every epoch: on {head.samples} real samples it came out exactly the same under other random "
-        "draws, and drew none itself. Store it once instead of making it anew."
+        f"{what} is the same every epoch{proviso}: on {head.samples} real samples it came out exactly the same under other "
+        "random draws, and drew none itself. Store it once instead of making it anew."
     )
 
 

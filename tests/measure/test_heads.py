@@ -127,6 +127,81 @@ def test_generators_that_no_object_keeps_are_seen_and_put_back(step: Any) -> Non
     assert (RNG.bit_generator.state, ByClass.random.getstate()) == before
 
 
+EPOCH = 3
+
+
+def seed_of(index: int) -> tuple[int, int]:
+    return EPOCH, index
+
+
+class ByEpoch(Dataset):
+    """Decodes, then augments under a generator that it makes for each sample and epoch."""
+
+    def __init__(self) -> None:
+        self.epoch = 3
+
+    def __getitem__(self, index: int) -> Any:
+        image = torch.arange(64.0) + index
+        rng = np.random.default_rng((1, self.epoch, index))
+        return image * rng.random()
+
+
+class ByCall(ByEpoch):
+    """The same by way of a method, and under the process's generator, which is put back."""
+
+    def __getitem__(self, index: int) -> Any:
+        image = torch.arange(64.0) + index
+        noisy = self.noisy(image, index)
+        return noisy
+
+    def noisy(self, image: torch.Tensor, index: int) -> torch.Tensor:
+        with torch.random.fork_rng():
+            torch.manual_seed(hash(seed_of(index)))
+            return image + torch.rand(64)
+
+
+class InBranch(ByEpoch):
+    """Another crop in every second epoch, without random numbers."""
+
+    def __getitem__(self, index: int) -> Any:
+        image = torch.arange(64.0) + index
+        if self.epoch % 2:
+            image = image[:32]
+        else:
+            image = image[32:]
+        small = image.half()
+        return small
+
+
+class Turning:
+    """Turns by an angle that it makes of the epoch."""
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        return image * np.random.RandomState(EPOCH).rand()
+
+
+@pytest.mark.parametrize("dataset", [ByEpoch(), ByCall(), InBranch()], ids=["statement", "method", "condition"])
+def test_what_the_epoch_decides_does_not_repeat(dataset: Any) -> None:
+    """Though it gives the same all through one epoch, and leaves no trace on any generator; what comes before it does."""
+    found = seen(dataset)
+    assert len({name for name, _ in found}) > 2
+    assert all(head.is_repeatable is name.startswith("image = torch.arange") for name, head in found)
+
+
+def test_a_transform_that_seeds_by_the_epoch_does_not_repeat() -> None:
+    """Its own code says so, and that of transforms before it does not."""
+    steps = seen(Frames(MiddleCrop(), Turning(), Brighten(0)))
+    assert [(name, head.is_repeatable) for name, head in steps] == [
+        ("MiddleCrop", True), ("Turning", False), ("Brighten", False), ("whole", False),
+    ]  # fmt: skip
+
+
+def test_what_seeds_a_generator_says_so() -> None:
+    """Seeded by the index it repeats, and by what else cannot be known."""
+    assert all(head.is_seeded and head.is_repeatable for _, head in seen(Frames(MiddleCrop(), Brighten(0))))
+    assert not any(head.is_seeded for _, head in seen(Statements()))
+
+
 def test_a_transform_that_gives_something_else_each_time_does_not_repeat() -> None:
     """Though no generator that is known was drawn from."""
     assert dict(repeatable(Frames(MiddleCrop(), Unrepeatable())))["Unrepeatable"] is False

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from unstarve.measure.runtime import is_library
+from unstarve.measure.runtime import code_names, is_library
 from unstarve.measure.worker import makes_batches
 from unstarve.recording import Loader
 from unstarve.script import is_package_file
@@ -69,18 +69,10 @@ def _names_a_split(function: types.FunctionType, seen: set[int], depth: int = 3)
     if id(function) in seen or depth == 0:
         return False
     seen.add(id(function))
-    names = _names(function.__code__)
+    names = code_names(function.__code__)
     named = [function.__globals__.get(name) for name in names]
     inner = [f for f in named if isinstance(f, types.FunctionType) and not is_library(f.__code__.co_filename)]
     return bool(names & _SPLITS) or any(_names_a_split(each, seen, depth - 1) for each in inner)
-
-
-def _names(code: types.CodeType) -> set[str]:
-    found = {*code.co_names}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= _names(constant)
-    return found
 
 
 def _length_of(dataset: Any) -> int | None:

@@ -12,7 +12,18 @@ from typing import Any
 
 import torch
 
-from unstarve.measure.runtime import is_library
+from unstarve.measure.runtime import code_names, is_library
+
+SEEDING = frozenset(
+    {
+        "default_rng", "RandomState", "Random", "Generator", "SeedSequence", "manual_seed", "seed", "fork_rng",
+        "set_state", "setstate", "set_rng_state",
+    }
+)  # fmt: skip
+"""What code names that seeds a generator itself: what it draws then shows on no generator that is kept."""
+
+SEEDING_DEPTH = 3
+"""Calls, from function to function, through which such names are looked for."""
 
 
 def shared() -> list[Any]:
@@ -72,6 +83,36 @@ def is_generator(value: Any) -> bool:
     numpy = sys.modules.get("numpy.random")
     kinds = (random.Random, torch.Generator, *((numpy.RandomState, numpy.Generator) if numpy is not None else ()))
     return issubclass(type(value), kinds)  # a proxy that is asked for its class may raise anything
+
+
+def seeding(function: types.FunctionType, owner: Any = None) -> set[str]:
+    """Names in the code of a function that seed a generator, or tell the number of the epoch; also in the functions of the
+    user's that it names in its module or on its owner. Nothing is said of a library's own code, only of the functions that
+    the owner, such as a transform made of a lambda, keeps."""
+    if not is_library(function.__code__.co_filename):
+        return seeding_names(code_names(function.__code__), function, owner)
+    kept = [item for item in getattr(owner, "__dict__", {}).values() if type(item) is types.FunctionType]
+    return set().union(*(seeding(item) for item in kept if not is_library(item.__code__.co_filename)))
+
+
+def seeding_names(names: set[str], function: types.FunctionType | None = None, owner: Any = None) -> set[str]:
+    """The same for some of the names in a function; of the names alone where that is not given."""
+    found = {name for name in names if name in SEEDING or "epoch" in name.lower()}
+    if function is None:
+        return found
+    seen: set[types.CodeType] = set()
+    waiting = [(names, function, 0)]
+    for named, user, depth in waiting:  # grows meanwhile
+        spaces = [user.__globals__, *(vars(kind) for kind in type(owner).__mro__)]
+        for item in [space[name] for name in named for space in spaces if name in space]:
+            item = item.__func__ if type(item) in (staticmethod, classmethod) else item
+            is_function = type(item) is types.FunctionType and not is_library(item.__code__.co_filename)
+            if is_function and item.__code__ not in seen and depth < SEEDING_DEPTH:
+                seen.add(item.__code__)
+                inner = code_names(item.__code__)
+                found |= seeding_names(inner)
+                waiting.append((inner, item, depth + 1))
+    return found
 
 
 @contextmanager

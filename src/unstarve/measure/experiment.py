@@ -900,6 +900,7 @@ class Experiment:
                 is_repeatable=seen[address].is_repeatable,
                 samples=seen[address].samples,
                 bytes_per_sample=seen[address].content_bytes,
+                is_seeded=seen[address].is_seeded,
             )
             for rung, address, after in [*sorted(ends, key=lambda end: end[1]), (SAMPLES.id, WHOLE, None)]
             if address in seen

@@ -2,11 +2,13 @@
 
 A head is everything that runs before a cut point. Some real samples are made several times in a worker, under other random
 draws, and what passes each cut point is compared. A head that draws random numbers does not count as repeatable, whatever
-it gave: a transform that is applied to one sample in a hundred would hardly show in a few.
+it gave: a transform that is applied to one sample in a hundred would hardly show in a few. Nor does one whose code asks for
+the epoch: a generator that is made for each sample and epoch gives the same all through one of them.
 """
 
 from __future__ import annotations
 
+import ast
 import statistics
 import time
 import types
@@ -17,8 +19,8 @@ from typing import Any
 from unstarve.measure import draws, values
 from unstarve.measure.pool import Pool
 from unstarve.measure.reorder import EXACT, compare, hanging
-from unstarve.measure.runtime import Known, Observer
-from unstarve.measure.split import Address
+from unstarve.measure.runtime import Known, Observer, is_library, resolve
+from unstarve.measure.split import Address, Split, simple_statements
 
 SAMPLES = 8
 """Samples that are made more than once."""
@@ -41,11 +43,13 @@ class Repeat:
     """What making samples more than once showed of one head."""
 
     is_repeatable: bool
-    """Whether it gave the same each time, and drew no random numbers."""
+    """Whether it gave the same each time, drew no random numbers, and asks for no number of an epoch."""
     samples: int
     """Samples that were made."""
     content_bytes: int
     """What it gives of a sample, in bytes, on average."""
+    is_seeded: bool = False
+    """Whether its code seeds a generator itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ def _summary(seen: Sequence[dict[Address, Repeat]]) -> dict[Address, Repeat]:
             all(sample[address].is_repeatable for sample in seen),
             len(seen),
             int(statistics.fmean(sample[address].content_bytes for sample in seen)),
+            any(sample[address].is_seeded for sample in seen),
         )
         for address in seen[0]
     }
@@ -111,6 +116,8 @@ class _Passed:
     """For each function on the way, the locals that its rest may read."""
     has_drawn: bool
     """Whether random numbers had been drawn."""
+    seeding: frozenset[str]
+    """Names of what seeds generators or tells the epoch, in the code that had run."""
 
 
 def _made(making: Making, index: Any, own: Iterable[Any], seed: int) -> dict[Address, _Passed]:
@@ -121,7 +128,7 @@ def _made(making: Making, index: Any, own: Iterable[Any], seed: int) -> dict[Add
     observer = _Observer(making, [*shared, *own])
     try:
         result = observer.run(making.function, (making.dataset, index), record=False)
-        whole = _Passed([{"result": values.snapshot(result)}], observer.has_drawn())
+        whole = _Passed([{"result": values.snapshot(result)}], observer.has_drawn(), frozenset(observer.seeding))
     finally:
         observer.close()
     return {**observer.passed(), WHOLE: whole}
@@ -135,11 +142,35 @@ class _Observer(Observer):
         self.pools = {address: Pool(always_copy=True) for address in making.wanted}
         self._sources = sources
         self._marks = [draws.mark(source) for source in sources]
-        self._drawn: dict[Address, bool] = {}
+        self._drawn: dict[Address, tuple[bool, frozenset[str]]] = {}
+        self.seeding: set[str] = set()
+        """Names of what seeds generators or tells the epoch, in the code that has run."""
+        self._looked_at: set[tuple[types.CodeType, int]] = set()
 
     def _keep(self, address: Address, item: Any, frame: dict[str, Any]) -> None:
         super()._keep(address, item, frame)
-        self._drawn.setdefault(address, self.has_drawn())
+        if address not in self._drawn:
+            self._drawn[address] = self.has_drawn(), frozenset(self.seeding)
+
+    def _push(self, began: int, number: int, frame: dict[str, Any], *, counts: bool) -> None:
+        super()._push(began, number, frame, counts=counts)
+        parts, number = self._unit()[0], self._stack[self._base + 1].number
+        place = (parts.function.__code__, number)
+        if place not in self._looked_at and not is_library(parts.filename):
+            self._looked_at.add(place)
+            owner = next((frame.get(name) for name in parts.function.__code__.co_varnames[:1]), None)
+            until, inside = _names_until(parts, number)
+            self.seeding |= draws.seeding_names(until) | draws.seeding_names(inside, parts.function, owner)
+
+    def _call(self, began: int, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        found = resolve(callee, arguments)
+        if found is not None:
+            owner = next(iter(found[1]), None)
+            place = (found[0].__code__, id(owner))
+            if place not in self._looked_at and self._enterable(self._address(), found, callee) is None:
+                self._looked_at.add(place)
+                self.seeding |= draws.seeding(found[0], owner)
+        return super()._call(began, callee, arguments, keywords)
 
     def has_drawn(self) -> bool:
         """Whether random numbers have been drawn since this observer was made."""
@@ -149,7 +180,23 @@ class _Observer(Observer):
     def passed(self) -> dict[Address, _Passed]:
         """What was kept."""
         kept = {a: pool for a, pool in self.pools.items() if len(pool) and a not in self.refused}
-        return {address: _Passed(pool.serve(), self._drawn[address]) for address, pool in kept.items()}
+        return {address: _Passed(pool.serve(), *self._drawn[address]) for address, pool in kept.items()}
+
+
+def _names_until(parts: Split, number: int) -> tuple[set[str], set[str]]:
+    """Names in a function up to the end of one of its units, with the conditions on the way; and those in the unit, without
+    that of the function it calls, which is seen when it is called."""
+    nodes = [node for statement in parts.node.body for node in ast.walk(statement)]
+    unit = list(simple_statements(parts.node.body))[number]
+    last = unit.end_lineno or unit.lineno
+    until = {_name(node) for node in nodes if getattr(node, "lineno", last) <= last}
+    inside = {_name(node) for node in ast.walk(unit)}
+    called = parts.units[number].callee if number not in parts.bodies else None
+    return until - {""}, inside - {"", (called or "").rpartition(".")[2]}
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _compared(address: Address, made: Sequence[dict[Address, _Passed]]) -> Repeat:
@@ -157,10 +204,12 @@ def _compared(address: Address, made: Sequence[dict[Address, _Passed]]) -> Repea
     passed = [turn[address] for turn in made if address in turn]
     if not passed:
         return Repeat(False, 1, 0)
+    seeding = frozenset().union(*(each.seeding for each in passed))
     is_repeatable = len(passed) == len(made) and not any(each.has_drawn for each in passed)
+    is_repeatable = is_repeatable and seeding <= draws.SEEDING
     is_repeatable = is_repeatable and all(_is_same(passed[0].frames, each.frames) for each in passed[1:])
     stored = [value for frame in passed[0].frames for value in frame.values() if type(value) is not values.Shared]
-    return Repeat(is_repeatable, 1, values.content_bytes(stored))
+    return Repeat(is_repeatable, 1, values.content_bytes(stored), bool(seeding))
 
 
 def _is_same(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:

@@ -85,6 +85,15 @@ def is_library(filename: str) -> bool:
     return is_installed or filename.startswith(("<frozen", *_LIBRARY_PATHS))
 
 
+def code_names(code: types.CodeType) -> set[str]:
+    """The globals and attributes that the code names, functions inside it included."""
+    found = {*code.co_names}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= code_names(constant)
+    return found
+
+
 def told_apart(call: Callable[..., Any], callee: Any) -> Any:
     """What to call for a function that has the name of one that looks at its caller: `call` of it, if it looks at none."""
     return functools.partial(call, callee) if _looks_at_no_caller(callee) else callee
