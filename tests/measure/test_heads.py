@@ -226,6 +226,14 @@ def test_the_bytes_are_those_of_what_a_head_gives() -> None:
     assert sizes == {"MiddleCrop": 3 * 32 * 32, "Brighten": 4 * 3 * 32 * 32, "whole": 4 * 3 * 32 * 32}
 
 
+def test_no_more_is_kept_than_there_is_memory_for() -> None:
+    """Cut points behind that are given up: here the first image, with the two to compare it with, takes all there is."""
+    data = Frames(MiddleCrop(), Brighten(0), Brighten(0))
+    ends = list(ends_of(data))
+    found = repeated(Making(Frames.__getitem__, data, [], ends, Known(), 3 * 3 * 32 * 32), range(8)).found
+    assert [found[end].is_repeatable for end in (*ends, WHOLE)] == [True, False, False, False]
+
+
 def test_with_too_few_samples_nothing_is_claimed() -> None:
     """Two samples say nothing; more than enough are not made."""
     assert seen(Frames(MiddleCrop()), samples=2) == []
@@ -265,7 +273,7 @@ def told(worker: Worker, size: int, batches: int = 6) -> list[bool]:
 def test_a_worker_tells_once_it_has_seen_samples_enough() -> None:
     """With small batches after several of them, and never again."""
     data = Frames(MiddleCrop(), Brighten(0))
-    order = {"mode": "heads", "opened": [], "wanted": list(ends_of(data))}
+    order = {"mode": "heads", "opened": [], "wanted": list(ends_of(data)), "limit_bytes": 1 << 30}
     for size, expected in ((2, [False, False, False, True, False, False]), (8, [True] + [False] * 5)):
         worker = Worker(data)
         worker.order(**order)
@@ -287,7 +295,7 @@ def test_a_worker_tells_at_once_that_it_cannot_make_a_sample_twice() -> None:
             return super().__getitem__(index)
 
     worker = Worker(Once(MiddleCrop()))
-    worker.order(mode="heads", opened=[], wanted=[])
+    worker.order(mode="heads", opened=[], wanted=[], limit_bytes=1 << 30)
     found = worker.fetch().telemetry.findings
     assert found == Repeats({})
 

@@ -100,6 +100,16 @@ def test_a_crop_moves_before_everything_that_works_on_single_pixels() -> None:
     assert order.after_ns < order.before_ns
 
 
+def test_no_more_samples_are_kept_than_there_is_memory_for() -> None:
+    """Three images and their results, of 12 kB each, say enough; one does not."""
+    data = Frames(Brighten(), Brighten(), Crop(), Jitter())
+    for limit_bytes, samples in ((2 * 2 * 3 * 64 * 64, [3]), (3 * 64 * 64, [])):
+        search = Search(data, limit_bytes)
+        search.follow(lambda: [data[number] for number in range(8)])
+        assert search.has_enough
+        assert [order.samples for order in search.orders().found] == samples
+
+
 def test_a_crop_stays_behind_what_draws_for_every_pixel() -> None:
     """On fewer pixels other numbers are drawn, so the results differ."""
     assert found(Frames(Mask(), Crop())) == ()
@@ -436,7 +446,7 @@ def until_orders(worker: Worker) -> Orders:
 def test_a_worker_searches_on_its_batches_and_tries_what_it_found() -> None:
     """Samples of another order are made while the order stands, and of the script's own before and after."""
     worker = Worker(Frames(Brighten(), MiddleCrop()))
-    worker.order(mode="commute")
+    worker.order(mode="commute", limit_bytes=1 << 30)
     (order,) = until_orders(worker).found
     steps = list(worker.dataset.transform.steps)
     worker.order(mode="reorder", path=order.path, order=order.order)
@@ -452,7 +462,7 @@ def test_a_worker_searches_on_its_batches_and_tries_what_it_found() -> None:
 def test_small_batches_are_followed_until_there_are_samples_enough() -> None:
     """One sample says nothing: the search goes on with the next batches, and then tells, once."""
     worker = Worker(Frames(Brighten(), MiddleCrop()))
-    worker.order(mode="commute")
+    worker.order(mode="commute", limit_bytes=1 << 30)
     seen = [worker.fetch(size=2).telemetry.findings for _ in range(6)]
     assert [item is not None for item in seen] == [False, False, False, True, False, False]
 
@@ -460,7 +470,7 @@ def test_small_batches_are_followed_until_there_are_samples_enough() -> None:
 def test_a_worker_without_chains_tells_so_at_once() -> None:
     """Nobody waits for what will not come."""
     worker = Worker(Frames(Brighten(0)))
-    worker.order(mode="commute")
+    worker.order(mode="commute", limit_bytes=1 << 30)
     assert until_orders(worker).found == ()
 
 

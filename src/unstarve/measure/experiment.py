@@ -850,7 +850,7 @@ class Experiment:
         costs_input = self._ratio(self._ceiling_id(), NONE.id) > 1 + self._options.threshold / 2
         if not self._bench.workers or len(transforms) < 2 or not costs_input:
             return
-        self._issue({"mode": "commute"})
+        self._issue({"mode": "commute", "limit_bytes": self._one_workers_bytes})
         began = self._bench.clock_ns()
         while self._orders is None and self._bench.clock_ns() - began < ORDERS_PATIENCE * self.budget_s * 1e9:
             yield from self._give("loader")
@@ -870,7 +870,9 @@ class Experiment:
         if not self._nodes or is_stream or self._ratio(SAMPLES.id, NONE.id) < STORABLE or not self._bench.use(None):
             return
         yield from self._fill()  # the workers on trial, if it was their turn, know nothing of the code
-        self._issue({"mode": "heads", "opened": self._opened, "wanted": self._wanted})
+        self._issue(
+            {"mode": "heads", "opened": self._opened, "wanted": self._wanted, "limit_bytes": self._one_workers_bytes}
+        )
         began = self._bench.clock_ns()
         while self._repeats is None and self._bench.clock_ns() - began < HEADS_PATIENCE * self.budget_s * 1e9:
             yield from self._give("loader")
@@ -881,6 +883,11 @@ class Experiment:
         for position, node in enumerate(self._chain()):
             if plan.cut_id(node) in self._storable:
                 self._add_cut(node, position)
+
+    @property
+    def _one_workers_bytes(self) -> int:
+        """Memory for values that only one of the workers keeps."""
+        return self._bench.pool_bytes * max(1, self._bench.workers)
 
     def _heads(self) -> list[Head]:
         """The heads of the pipeline as the worker saw them, the shortest first."""

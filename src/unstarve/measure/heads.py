@@ -12,8 +12,8 @@ import ast
 import statistics
 import time
 import types
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unstarve.measure import draws, values
@@ -74,6 +74,8 @@ class Making:
     """Cut points."""
     known: Known
     """What the process has learnt about the code."""
+    limit_bytes: int = 1 << 62
+    """Memory that values may take while they are compared; cut points that it has no room for are not repeatable."""
 
 
 def repeated(making: Making, indices: Sequence[Any]) -> Repeats:
@@ -91,8 +93,8 @@ def repeated(making: Making, indices: Sequence[Any]) -> Repeats:
         for position, index in enumerate(indices[:SAMPLES]):
             if time.perf_counter_ns() > deadline:
                 break
-            made = [_made(making, index, own, 1 + position * TIMES + turn) for turn in range(TIMES)]
-            seen.append({address: _compared(address, made) for address in (*making.wanted, WHOLE)})
+            made = (_made(making, index, own, 1 + position * TIMES + turn) for turn in range(TIMES))
+            seen.append(_compared((*making.wanted, WHOLE), made))
     return Repeats(_summary(seen) if len(seen) >= FEWEST_SAMPLES else {})
 
 
@@ -128,10 +130,13 @@ def _made(making: Making, index: Any, own: Iterable[Any], seed: int) -> dict[Add
     observer = _Observer(making, [*shared, *own])
     try:
         result = observer.run(making.function, (making.dataset, index), record=False)
-        whole = _Passed([{"result": values.snapshot(result)}], observer.has_drawn(), frozenset(observer.seeding))
+        passed = observer.passed()
+        if observer.has_room:
+            drawn = observer.has_drawn(), frozenset(observer.seeding)
+            passed[WHOLE] = _Passed([{"result": values.snapshot(result)}], *drawn)
     finally:
         observer.close()
-    return {**observer.passed(), WHOLE: whole}
+    return passed
 
 
 class _Observer(Observer):
@@ -146,6 +151,15 @@ class _Observer(Observer):
         self.seeding: set[str] = set()
         """Names of what seeds generators or tells the epoch, in the code that has run."""
         self._looked_at: set[tuple[types.CodeType, int]] = set()
+        self._room_bytes = making.limit_bytes // 3  # the first making's, this one's, and a copy of that
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be kept."""
+        return sum(pool.bytes for pool in self.pools.values()) <= self._room_bytes
+
+    def _needs(self, address: Address) -> bool:
+        return super()._needs(address) and self.has_room
 
     def _keep(self, address: Address, item: Any, frame: dict[str, Any]) -> None:
         super()._keep(address, item, frame)
@@ -199,17 +213,32 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _compared(address: Address, made: Sequence[dict[Address, _Passed]]) -> Repeat:
-    """Whether one sample came past the cut point each time, in the same state."""
-    passed = [turn[address] for turn in made if address in turn]
-    if not passed:
+def _compared(addresses: Iterable[Address], made: Iterator[dict[Address, _Passed]]) -> dict[Address, Repeat]:
+    """Whether one sample came past the cut points each time, in the same state as the first."""
+    first = next(made)
+    found = {address: _of_one(first.get(address)) for address in addresses}
+    for turn in made:
+        for address, repeat in found.items():
+            if repeat.is_repeatable and not _is_again(first[address], turn.get(address)):
+                found[address] = replace(repeat, is_repeatable=False)
+        del turn  # the next is made without it in memory
+    return found
+
+
+def _of_one(passed: _Passed | None) -> Repeat:
+    """What one making shows."""
+    if passed is None:
         return Repeat(False, 1, 0)
-    seeding = frozenset().union(*(each.seeding for each in passed))
-    is_repeatable = len(passed) == len(made) and not any(each.has_drawn for each in passed)
-    is_repeatable = is_repeatable and seeding <= draws.SEEDING
-    is_repeatable = is_repeatable and all(_is_same(passed[0].frames, each.frames) for each in passed[1:])
-    stored = [value for frame in passed[0].frames for value in frame.values() if type(value) is not values.Shared]
-    return Repeat(is_repeatable, 1, values.content_bytes(stored), bool(seeding))
+    stored = [value for frame in passed.frames for value in frame.values() if type(value) is not values.Shared]
+    return Repeat(_may_repeat(passed), 1, values.content_bytes(stored), bool(passed.seeding))
+
+
+def _is_again(first: _Passed, other: _Passed | None) -> bool:
+    return other is not None and _may_repeat(other) and _is_same(first.frames, other.frames)
+
+
+def _may_repeat(passed: _Passed) -> bool:
+    return not passed.has_drawn and passed.seeding <= draws.SEEDING
 
 
 def _is_same(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:

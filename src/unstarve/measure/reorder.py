@@ -245,8 +245,9 @@ class _Tap:
 class _Trace:
     """Whether the callables of a list run one after the other, and what the first of them got."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, limit_bytes: int) -> None:
         self._size = size
+        self._left_bytes = limit_bytes
         self._next = 0
         self._last: Any = None
         self._first: _Sample | None = None
@@ -257,7 +258,7 @@ class _Trace:
 
     @property
     def has_enough(self) -> bool:
-        return not self.is_chain or len(self.samples) >= SAMPLES
+        return not self.is_chain or len(self.samples) >= SAMPLES or self._left_bytes < 0
 
     def enter(self, position: int, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self.was_met = True
@@ -278,6 +279,7 @@ class _Trace:
         self._last = result
         if position == self._size - 1 == self._next - 1 and self._first is not None:
             self.samples.append(self._first)
+            self._left_bytes -= values.size_bytes(self._first)
             self._first = None
 
 
@@ -296,14 +298,20 @@ def _is(left: Any, right: Any) -> bool:
 
 
 class Search:
-    """Looks for other orders of a dataset's chains, on samples of the batches that the worker makes anyway."""
+    """Looks for other orders of a dataset's chains, on samples of the batches that the worker makes anyway.
 
-    def __init__(self, dataset: Any) -> None:
+    Args:
+        dataset: the worker's.
+        limit_bytes: memory that the samples, and what becomes of them, may take; one sample of each chain is kept.
+    """
+
+    def __init__(self, dataset: Any, limit_bytes: int = 1 << 62) -> None:
         try:
             found = chains(dataset)
         except Exception:  # attributes of the user's objects may raise anything
             found = []
-        self._traced = [(chain, _Trace(len(chain.steps))) for chain in found]
+        each_bytes = limit_bytes // (2 * max(1, len(found)))  # half is for their results
+        self._traced = [(chain, _Trace(len(chain.steps), each_bytes)) for chain in found]
         self._batches = 0
 
     @property

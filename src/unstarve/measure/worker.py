@@ -431,7 +431,7 @@ class Instruments:
         if hasattr(self._fetcher, "dataset_iter"):
             self._has_searched, self._told = True, Orders(())
             return self._fetcher.fetch(index)
-        search = self._search = self._search or Search(self._fetcher.dataset)
+        search = self._search = self._search or Search(self._fetcher.dataset, order["limit_bytes"])
         try:
             batch = search.follow(lambda: self._fetcher.fetch(index))
         except Exception:  # a chain that cannot be looked at; the plain fetch decides
@@ -459,7 +459,7 @@ class Instruments:
             return None
         opened = [tuple(address) for address in order["opened"] if address[0] != COLLATE]
         wanted = [tuple(address) for address in order["wanted"]]
-        return Making(root.function, self._fetcher.dataset, opened, wanted, self._scout.known)
+        return Making(root.function, self._fetcher.dataset, opened, wanted, self._scout.known, order["limit_bytes"])
 
     def _serve_through(self, server: Server, index: Any) -> Any:
         fetcher = self._fetcher
