@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -637,6 +638,21 @@ def test_only_what_the_loop_moves_is_put_on_the_device(source: str) -> None:
             kept.append((batch["x"].device.type, batch["lengths"].device.type))
             time.sleep(0.0005 if len(batch["lengths"].tolist()) == len(moved) else 0)
     assert kept[-1] == ("meta", "cpu")
+
+
+def test_views_of_the_data_set_take_no_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a loader without workers, whose batches are parts of one array, as many are kept as of any other."""
+    from unstarve.measure import environment
+
+    data, kept = np.zeros(1_000_000), []
+    monkeypatch.setattr(environment, "memory_bytes", lambda: 16 * 100_000)
+    engine = Engine(Options(), program=lambda bench, options: fed(bench))
+    with installed(engine):
+        for _ in DataLoader(Numbers(80), batch_size=2, collate_fn=lambda numbers: data[numbers[0] :][:2]):
+            kept.append(len(engine.host))
+            time.sleep(0.0005)
+    assert max(kept) > 1
+    assert "pool-small" not in [note.id for note in engine.recording().notes]
 
 
 def placed(step: Callable[[Any], Any]) -> tuple[tuple[str, str], Engine]:

@@ -244,6 +244,12 @@ def test_views_of_one_buffer_drag_nothing() -> None:
     assert fields_of([buffer[:10]])["batch[0]"].storage_bytes == 400_000
 
 
+def test_an_array_is_as_large_as_its_values() -> None:
+    """Whatever it is a part of: only its own values are sent."""
+    (field,) = audit([np.zeros((1000, 1000))[:2]])
+    assert (field.bytes, field.storage_bytes) == (16_000, 16_000)
+
+
 def test_extremes_come_from_all_values_and_the_rest_says_how_many_it_rests_on() -> None:
     """A single large value is not missed by sampling."""
     tensor = torch.zeros(3_000_001, dtype=torch.int64)

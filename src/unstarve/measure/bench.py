@@ -177,7 +177,7 @@ class LoopBench:
         by_cores = int(min(MOST_WORKERS, 4 * self.cores))
         if self.epoch_length is not None:  # more would have no batch to make
             by_cores = min(by_cores, self.epoch_length)
-        batch_bytes = max((values.size_bytes(batch) for batch in self._engine.host), default=1)
+        batch_bytes = max((values.size_bytes(values.tensors(batch)) for batch in self._engine.host), default=1)
         free = environment.shared_memory_bytes()
         room = free // (2 * AHEAD * max(1, batch_bytes))
         if room >= by_cores:

@@ -979,7 +979,8 @@ class Engine:
                 self._deferred = error
                 break
             self.host.append(batch)
-            total += values.size_bytes(batch)
+            # without workers, what a batch is a view of is the script's anyway
+            total += values.size_bytes(batch) if session.facts.num_workers else values.content_bytes(batch)
             if total > limit:
                 self.note(Note(id="pool-small", sentence=f"Only {len(self.host)} batches fit into the cache."))
                 break
@@ -1007,7 +1008,7 @@ class Engine:
                     sentence = "Batches were not kept on the device: the loop uses their tensors on the host as well."
                     self.note(Note(id="device-pool", sentence=sentence))
                     break
-                if not self.device.has_room(values.size_bytes(batch)):
+                if not self.device.has_room(values.content_bytes(batch)):
                     break
                 self._on_device.append(self.device.put(batch, paths))
         except Exception as error:  # out of memory, or a container that cannot be rebuilt

@@ -153,7 +153,7 @@ def _is_array(leaf: Any) -> bool:
 def _size_bytes(leaf: Any) -> int:
     if _is_plain(leaf):
         return leaf.numel() * leaf.element_size()
-    return values.size_bytes(leaf)
+    return int(leaf.nbytes) if _is_array(leaf) else values.size_bytes(leaf)
 
 
 def _is_plain(leaf: Any) -> bool:
