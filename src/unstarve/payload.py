@@ -268,7 +268,9 @@ def _duplicate(field: Field) -> Finding | None:
     if field.duplicate_of is None:
         return None
     advice = f"`{field.path}` holds the same values as `{field.duplicate_of}`: send one of them, and use it for both."
-    return _finding(field, "duplicate", 0, advice, f"{field.path} = {field.duplicate_of}  # in the loop, on the device")
+    is_item = field.path.endswith(("']", '"]'))  # of a dictionary; what has a number may lie in a tuple
+    patch = f"{field.path} = {field.duplicate_of}  # in the loop, on the device" if is_item else None
+    return _finding(field, "duplicate", 0, advice, patch)
 
 
 _NEEDLESS: tuple[Rule, ...] = (_unread, _constant, _duplicate)
@@ -279,6 +281,10 @@ _NEEDLESS: tuple[Rule, ...] = (_unread, _constant, _duplicate)
 
 def _cast(field: Field, dtype: str) -> str:
     return f".to(torch.{dtype})" if field.kind == "tensor" else f'.astype("{dtype}")'
+
+
+def _as_tensor(field: Field) -> str:
+    return field.path if field.kind == "tensor" else f"torch.from_numpy({field.path})"
 
 
 def _items(field: Field) -> float:
@@ -311,7 +317,8 @@ def _class_ids(field: Field) -> Finding | None:
         f"The rows of `{field.path}` are one-hot ({_looked(field)}): send the {classes} classes as {dtype} ids, and "
         "expand them on the device; most losses take ids as they are."
     )
-    patch = f"torch.nn.functional.one_hot({field.path}.long(), {classes})  # in the loop, only if rows are needed"
+    back = "" if field.dtype == "int64" else f".to(torch.{field.dtype})"
+    patch = f"torch.nn.functional.one_hot({_as_tensor(field)}.long(), {classes}){back}  # in the loop, only if rows are needed"
     return _finding(field, "class-ids", rows * _ITEM_BYTES[dtype or "int64"], advice, patch)
 
 
@@ -337,16 +344,19 @@ def _bytes(field: Field) -> Finding | None:
     if not _is_float(field):
         return None
     if field.is_integral and _lies_in(field, 0, 255):
-        what, back = "whole numbers from 0 to 255", "float()"
+        what, back = "whole numbers from 0 to 255", ""
     elif field.is_scaled_bytes and _lies_in(field, 0, 1):
-        what, back = "bytes divided by 255", "float().div_(255)"
+        what, back = "bytes divided by 255", ".div_(255)"
     else:
         return None
     advice = (
         f"`{field.path}` is {field.dtype} but holds only {what} ({_looked(field)}): send the bytes as uint8, and convert "
         "on the device."
     )
-    patch = f"{field.path}.to(device, non_blocking=True).{back}  # in the loop; the dataset gives uint8"
+    patch = (
+        f"{_as_tensor(field)}.to(device, non_blocking=True).to(torch.{field.dtype}){back}  "
+        "# in the loop; the dataset gives uint8"
+    )
     return _finding(field, "uint8", _items(field), advice, patch)
 
 

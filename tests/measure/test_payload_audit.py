@@ -168,6 +168,40 @@ def test_a_planted_fault_is_found_where_it_is_and_nothing_else(
     assert found(batches) == {path_of(leaves[0], batches[0]): [id]}
 
 
+@pytest.mark.parametrize(
+    "make", [make for id in ("uint8", "class-ids", "mask", "narrow-int", "float32", "view") for make in PLANTED[id]]
+)
+def test_patches_run(make: Make) -> None:
+    """What is sent, by the patch or made as it says, comes back by the patch with the values and the type that it had."""
+    rng = np.random.default_rng(7)
+    whole = make(rng)
+    plain = torch.from_numpy(np.ascontiguousarray(whole)) if isinstance(whole, np.ndarray) else whole
+    for finding in findings(audit([{"x": whole}]), batch_size=8):
+        names = {"torch": torch, "device": "cpu", "batch": {"x": whole}}
+        if finding.patch is None:
+            continue
+        code, _, when = finding.patch.partition("  # ")
+        if "in the loop" in when:
+            sent = plain.float().argmax(-1) if finding.id == "class-ids" else plain
+            sent = (sent * 255).round() if finding.id == "uint8" and sent.max() <= 1 else sent
+            sent = sent.to(torch.uint8)
+            names["batch"] = {"x": sent.numpy() if isinstance(whole, np.ndarray) else sent}
+        made = torch.as_tensor(eval(code, names))
+        assert torch.allclose(made.double(), plain.double())
+        assert made.dtype == plain.dtype or "in the loop" not in when
+
+
+def test_a_duplicate_is_put_only_where_it_can_be() -> None:
+    """Into a dictionary, and not into what may be a tuple."""
+    ids = [torch.randint(0, 2**40, (8, 2048)) for _ in range(2)]
+    for batches, patch in (
+        ([{"a": item, "b": item} for item in ids], "batch['b'] = batch['a']  # in the loop, on the device"),
+        ([(item, item) for item in ids], None),
+    ):
+        (finding,) = findings(audit(batches), batch_size=8)
+        assert (finding.id, finding.patch) == ("duplicate", patch)
+
+
 @FEW
 @given(LAYOUTS, st.sampled_from(CLEAN), st.integers(0, 2**32))
 def test_a_clean_batch_gives_no_finding(layout: Any, make: Make, seed: int) -> None:
