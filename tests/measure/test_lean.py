@@ -76,6 +76,18 @@ def test_what_would_not_be_the_same_is_refused() -> None:
         sent({"x": twice, "y": twice}, whole)
 
 
+class Image(torch.Tensor):
+    """A tensor of another class, which operations on it forget, as torchvision's do."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+def test_a_tensor_that_would_lose_its_class_is_refused() -> None:
+    """The loop may ask for what only that class has."""
+    with pytest.raises(ValueError, match="class"):
+        sent({"x": BYTES.float().as_subclass(Image)}, change("cast", "float32", "uint8"))
+
+
 @pytest.mark.parametrize("value", [None, (1, 2, 3), ["a", "b", "c"], torch.zeros(3), ("unstarve:packed", 1)])
 def test_other_things_go_through_as_they_are(value: Any) -> None:
     """Only what was packed is unpacked."""

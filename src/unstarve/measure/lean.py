@@ -76,8 +76,8 @@ def _replaced(batch: Any, found: dict[int, Change], make: Callable[[Change, torc
 
 def _check(change: Change, leaf: torch.Tensor) -> None:
     again = _unpack(change, _pack(change, leaf))
-    if again.dtype != leaf.dtype or not torch.equal(again, leaf):
-        raise ValueError(f"{change} would change its values")
+    if type(again) is not type(leaf) or again.dtype != leaf.dtype or not torch.equal(again, leaf):
+        raise ValueError(f"{change} would change its values, or its class")
 
 
 def _pack(change: Change, leaf: torch.Tensor) -> torch.Tensor:
