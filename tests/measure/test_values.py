@@ -306,6 +306,26 @@ def test_size_counts_what_a_view_of_an_array_holds() -> None:
     assert values.size_bytes([frame[:10, :10], frame[5:]]) == frame.nbytes
 
 
+@pytest.mark.parametrize(
+    ("mode", "stored", "held"), [("1", 1, 1), ("L", 1, 1), ("RGB", 3, 4), ("RGBA", 4, 4), ("I", 4, 4), ("F", 4, 4), ("I;16", 2, 2)]
+)  # fmt: skip
+def test_a_picture_is_sized_by_its_pixels(mode: str, stored: int, held: int) -> None:
+    """Bytes of each band where it is stored; in memory, those that it takes there."""
+    image = pytest.importorskip("PIL.Image").new(mode, (10, 20))
+    assert (values.content_bytes(image), values.size_bytes(image)) == (200 * stored, 200 * held)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_a_sparse_tensor_is_sized_by_what_it_holds(layout: torch.layout) -> None:
+    """Its values and their places, and not the zeros between."""
+    dense = torch.zeros(1000, 1000)
+    dense[3, 4] = dense[5, 6] = 1.0
+    places = {torch.sparse_coo: 2 * 2 * 8}.get(layout, (1001 + 2) * 8)
+    sparse = dense.to_sparse(layout=layout)
+    assert values.content_bytes(sparse) == places + 2 * 4
+    assert values.content_bytes(sparse) <= values.size_bytes(sparse) < 10 * places
+
+
 def test_leaves_are_named_by_the_way_to_them() -> None:
     """Each name, read as an expression, leads to its leaf, in the order of the leaves."""
     value = {

@@ -53,6 +53,9 @@ FORCED_FILE_BYTES = 8 * 2**20
 NUMBER_BYTES = 8
 """An array or a tensor of so many bytes is a number."""
 
+_PIXEL_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+"""Bytes that a picture holds for a pixel, by its mode; all others hold four, be they used or not."""
+
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 """Immutable values without parts."""
 
@@ -442,7 +445,7 @@ def size_bytes(value: Any) -> int:
         elif _is_array(leaf):
             total += _array_bytes(leaf, seen)
         elif _is_picture(leaf):
-            total += leaf.size[0] * leaf.size[1] * (1 if leaf.mode in ("1", "L", "P") else 4)
+            total += leaf.size[0] * leaf.size[1] * _PIXEL_BYTES.get(leaf.mode, 4)
         elif type(leaf) is list:
             total += 40 * len(leaf)
         else:
@@ -470,9 +473,11 @@ def content_bytes(value: Any) -> int:
 
 def _content_bytes(leaf: Any) -> int:
     if isinstance(leaf, torch.Tensor):
-        return leaf.numel() * leaf.element_size()
+        parts = _sparse_parts(leaf)
+        return sum(part.numel() * part.element_size() for part in parts or (leaf,))
     if _is_picture(leaf):
-        return int(leaf.size[0] * leaf.size[1] * len(leaf.getbands()))
+        each = _PIXEL_BYTES.get(leaf.mode, 4) if len(leaf.getbands()) == 1 else len(leaf.getbands())
+        return int(leaf.size[0] * leaf.size[1] * each)
     if isinstance(leaf, (str, bytes, bytearray)):
         return len(leaf)
     if type(leaf) is list:
@@ -491,9 +496,20 @@ def holds_data(value: Any, depth: int = 4) -> bool:
     return is_kind and _content_bytes(value) > NUMBER_BYTES
 
 
+def _sparse_parts(leaf: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """What a sparse tensor is made of; nothing of another."""
+    if leaf.layout == torch.sparse_coo:
+        return leaf._indices(), leaf._values()
+    if leaf.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return leaf.crow_indices(), leaf.col_indices(), leaf.values()
+    if leaf.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return leaf.ccol_indices(), leaf.row_indices(), leaf.values()
+    return ()
+
+
 def _tensor_bytes(leaf: torch.Tensor, seen: set[int]) -> int:
     if not _has_storage(leaf):
-        return leaf.element_size() * leaf._nnz() if leaf.is_sparse else 64
+        return sum(_tensor_bytes(part, seen) for part in _sparse_parts(leaf)) or 64
     storage = leaf.untyped_storage()
     if storage.data_ptr() in seen:
         return 0
