@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import pickle
 import random
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -326,6 +327,18 @@ def test_what_cannot_be_looked_at_spoils_nothing(layout: torch.layout) -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
     assert "batch['b']" in fields_of({"a": nested, "b": torch.ones(2)})
     assert used([nested, torch.ones(2)], lambda batch: (batch[0] * 2, batch[1] + 1)) == {"batch[1]"}
+
+
+def test_numbers_in_ragged_lists_are_few_fields() -> None:
+    """A batch of thousands of them is not thousands of fields; tensors are fields of their own wherever they lie."""
+    ragged = [[float(number)] * (number % 7) for number in range(1000)]
+    fields = fields_of([ragged, torch.ones(4)], [ragged[::-1], torch.ones(4)])
+    numbers = [field for field in fields.values() if field.kind == "other"]
+    assert len(numbers) <= 2 * payload.MOST_VALUED
+    total = sum(map(len, ragged)) * sys.getsizeof(1.0)
+    assert sum(field.bytes_per_step for field in numbers) == pytest.approx(total, rel=0.01)
+    assert fields["batch[1]"].kind == "tensor"
+    assert fields[payload.FURTHER].seen_batches == 2
 
 
 def test_facts_hold_for_all_batches() -> None:

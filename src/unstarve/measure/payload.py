@@ -29,7 +29,11 @@ LAST_AXIS_FAVOUR = 64
 """Slices are left out of the last dimension only if it is this many times longer than the others: rows stay whole."""
 
 MOST_VALUED = 256
-"""Leaves of a batch whose values are looked at; where there are more, they are small."""
+"""Leaves of a batch whose values are looked at; where there are more, they are small. Of the further ones all that are no
+tensors or arrays, such as the numbers in ragged lists, are one field."""
+
+FURTHER = "batch(…)"
+"""Path of that field."""
 
 MOST_DISTINCT = 256
 PEEKED = 4096
@@ -119,12 +123,19 @@ def _looks(batch: Any) -> dict[str, _Look]:
     shares = _storage_shares(leaves)
     duplicates = _duplicates(tensors, samples)
     found = {}
+    further = {path: leaf for path, leaf in itertools.islice(leaves.items(), MOST_VALUED, None) if _is_other(leaf)}
     for path, leaf in leaves.items():
+        if path in further:
+            continue
         facts = _values(tensors[path], samples[path]) if path in tensors else None
         try:
             found[path] = _look(leaf, facts, shares.get(path), duplicates.get(path))
         except (RuntimeError, TypeError):
             continue  # nested tensors have no shape, and subclasses may refuse anything: it is left out
+    if further:
+        size_bytes = sum(map(_size_bytes, further.values()))
+        first = _look(next(iter(further.values())), None, None, None)
+        found[FURTHER] = replace(first, bytes=size_bytes, storage_bytes=size_bytes)
     return found
 
 
@@ -143,6 +154,10 @@ def _look(leaf: Any, facts: _Values | None, share: float | None, duplicate_of: s
         values=facts,
         duplicate_of=duplicate_of,
     )
+
+
+def _is_other(leaf: Any) -> bool:
+    return not (isinstance(leaf, torch.Tensor) or _is_array(leaf))
 
 
 def _is_array(leaf: Any) -> bool:
