@@ -331,7 +331,7 @@ def test_what_cannot_be_looked_at_spoils_nothing(layout: torch.layout) -> None:
 
 def test_numbers_in_ragged_lists_are_few_fields() -> None:
     """A batch of thousands of them is not thousands of fields; tensors are fields of their own wherever they lie."""
-    ragged = [[float(number)] * (number % 7) for number in range(1000)]
+    ragged = [(float(number),) * (number % 7) for number in range(1000)]
     fields = fields_of([ragged, torch.ones(4)], [ragged[::-1], torch.ones(4)])
     numbers = [field for field in fields.values() if field.kind == "other"]
     assert len(numbers) <= 2 * payload.MOST_VALUED

@@ -485,3 +485,40 @@ def test_a_dictionary_that_answers_to_every_name_is_no_file() -> None:
 def test_data_are_told_from_numbers_and_names(value: Any, expected: bool) -> None:
     """What makes up a sample is data wherever it stands in containers; numbers, names and handles are not."""
     assert values.holds_data(value) is expected
+
+
+def outlines() -> list[dict[str, Any]]:
+    """Annotations of pictures as they come from JSON: lists of points."""
+    return [{"id": number, "outline": [[float(x), 2.0 * number] for x in range(40)]} for number in range(3)]
+
+
+def test_lists_of_points_are_looked_at_as_one_thing() -> None:
+    """A batch of them may hold a hundred thousand numbers, which are not gone through one by one."""
+    found = outlines()
+    assert len(list(values.leaves(found))) == 6
+    assert values.content_bytes(found) == 3 * 80 * 8
+
+
+def test_a_copy_of_lists_of_points_shares_none_of_them() -> None:
+    """A change of a single number shows in the fingerprint, and in no copy."""
+    found = outlines()
+    mark, copied = values.fingerprint(found), values.snapshot(found)
+    assert not values.share_storage(found, copied)
+    assert values.share_storage(found, [found[1]["outline"][3]])
+    found[1]["outline"][3][0] = -1.0
+    assert values.fingerprint(found) != mark
+    assert copied == outlines()
+
+
+def test_fresh_containers_have_fresh_lists_of_points() -> None:
+    """What the loop takes out of its batch, or puts into it, is not missed or found in the next."""
+    found = outlines()
+    fresh = values.rewrap(found, lambda leaf: leaf)
+    fresh[0]["outline"].pop()
+    fresh[1].clear()
+    assert found == outlines()
+
+
+@pytest.mark.parametrize("odd", [[1.0, torch.zeros(1)], 3.0, [[1.0]]])
+def test_a_list_with_anything_but_points_is_looked_through(odd: Any) -> None:
+    assert len(list(values.leaves([[1.0, 2.0]] * 20 + [odd] + [[3.0, 4.0]] * 20))) > 2

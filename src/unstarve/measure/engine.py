@@ -252,6 +252,7 @@ class Engine:
         self._copying: Callable[[], Any] | None = None
         self._next_cached = 0
         self._copies_cached = False
+        self._tensors: dict[int, list[torch.Tensor]] = {}
         self._cached_out: tuple[Any, tuple[int, ...]] | None = None
         self._cached_before: tuple[Any, tuple[int, ...]] | None = None
         self._lent_before: tuple[Any, Any] | None = None
@@ -1060,8 +1061,14 @@ class Engine:
         self._next_cached += 1
         if self._copies_cached:
             return values.rewrap(item, values.duplicate)
-        self._cached_out = (item, values.versions(item))
+        self._cached_out = (item, values.versions(self._tensors_in(item)))
         return values.rewrap(item, lambda leaf: leaf)
+
+    def _tensors_in(self, item: Any) -> list[torch.Tensor]:
+        """The tensors of a cached batch, which is gone through once: it is served in every step."""
+        if id(item) not in self._tensors:
+            self._tensors[id(item)] = values.tensors(item)
+        return self._tensors[id(item)]
 
     def _may_lend(self, session: Session) -> bool:
         """Whether to see if the loop writes into what it gets: a real batch of the warm-up."""
@@ -1080,7 +1087,7 @@ class Engine:
             self._lent_before = None
         served = [found for found in (self._cached_before, self._cached_out) if found is not None]
         self._cached_before, self._cached_out = self._cached_out, None
-        spoilt = [item for item, versions in served if values.versions(item) != versions]
+        spoilt = [item for item, versions in served if values.versions(self._tensors_in(item)) != versions]
         if spoilt:
             self._start_copying()
             for pool in (self.host, self._on_device):
@@ -1255,6 +1262,7 @@ class Engine:
         for session in self._sessions.values():
             self._end_fleets(session)
         self.host, self._on_device, self._pinned, self._copying = [], [], [], None
+        self._tensors.clear()
         self._cached_out = self._cached_before = self._lent_before = None
 
     def _end_fleets(self, session: Session) -> None:

@@ -929,7 +929,7 @@ def _trace(value: Any) -> Any:
         return (id(value), len(value))
     size = _nbytes(value)
     if isinstance(value, torch.Tensor) or (size is not None and size > SMALL_BYTES):
-        return (id(value), values.versions(value))
+        return (id(value), values.versions(values.tensors(value)))
     if type(value).__module__ == "numpy" and size is not None:
         return (id(value), values.fingerprint(value))
     return value if isinstance(value, (bool, int, float, str)) else id(value)

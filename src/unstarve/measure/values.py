@@ -19,7 +19,7 @@ import random
 import sys
 import types
 import zlib
-from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
 from typing import Any
 
 import torch
@@ -58,6 +58,12 @@ _PIXEL_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 """Immutable values without parts."""
+
+_NUMBERS = frozenset((bool, int, float, complex, type(None)))
+"""Of these, those that are no text."""
+
+LONG = 32
+"""A list of more plain values is handled as one thing."""
 
 _NEVER_LAZY = (torch.Tensor, type(None), bool, int, float, complex, str, bytes)
 
@@ -107,6 +113,8 @@ def _copy_dragging(value: Any, memo: dict[int, Any]) -> None:
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
+    if type(value) in _PLAIN:
+        return value
     if id(value) in memo:
         return memo[id(value)]
     if isinstance(value, types.FunctionType):
@@ -130,7 +138,7 @@ def _copy_known(value: Any, memo: dict[int, Any]) -> Any:
     if _is_picture(value):
         return _copy_picture(value)
     if kind is list:
-        return value[:] if _is_plain_list(value) else [_copy(item, memo) for item in value]
+        return _copy_plain_list(value) if _is_plain_list(value) else [_copy(item, memo) for item in value]
     if kind is tuple:
         return tuple([_copy(item, memo) for item in value])
     if kind is dict:
@@ -142,6 +150,10 @@ def _copy_known(value: Any, memo: dict[int, Any]) -> Any:
     if isinstance(value, types.BuiltinFunctionType):
         return _copy_builtin_method(value, memo)
     return None
+
+
+def _copy_plain_list(value: list[Any]) -> list[Any]:
+    return [row[:] for row in value] if type(value[0]) is list else value[:]
 
 
 def _copy_builtin_method(value: Any, memo: dict[int, Any]) -> Any:
@@ -291,6 +303,8 @@ def _is_picture(value: Any) -> bool:
 
 
 def _is_leaf(value: Any) -> bool:
+    if type(value) in _PLAIN:
+        return True
     if isinstance(value, torch.Tensor) or _is_atom(value) or _is_array(value) or _is_picture(value):
         return True
     return _is_plain_list(value)
@@ -344,14 +358,20 @@ def _touch_pages(array: Any) -> None:
 
 
 def _is_plain_list(value: Any) -> bool:
-    """Whether `value` is a long list of plain numbers or strings, which is handled as one thing."""
-    return (
-        type(value) is list
-        and len(value) > 32
-        and type(value[0]) in _PLAIN
-        and type(value[-1]) in _PLAIN
-        and _PLAIN.issuperset(set(map(type, value)))
-    )
+    """Whether `value` is a long list of plain numbers or strings, or of lists of such, which is handled as one thing."""
+    if type(value) is not list or not value:
+        return False
+    if type(value[0]) is list and type(value[-1]) is list:
+        if set(map(type, value)) != {list} or sum(map(len, value)) <= LONG:
+            return False
+        return _PLAIN.issuperset(map(type, itertools.chain.from_iterable(value)))
+    is_long = len(value) > LONG and type(value[0]) in _PLAIN and type(value[-1]) in _PLAIN
+    return is_long and _PLAIN.issuperset(map(type, value))
+
+
+def _rows(value: list[Any]) -> list[list[Any]]:
+    """The lists of plain values that a list which is handled as one thing consists of."""
+    return value if type(value[0]) is list else [value]
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -392,6 +412,8 @@ def _steps(value: Any) -> Iterator[str]:
 
 
 def _ends_walk(value: Any) -> bool:
+    if type(value) in _PLAIN:
+        return True
     return (not isinstance(value, _CONTAINERS) or _is_plain_list(value)) and not _is_opened(value)
 
 
@@ -401,17 +423,22 @@ def _is_opened(value: Any) -> bool:
 
 
 def _parts(value: Any, seen: set[int]) -> Iterator[Any]:
-    """`value` and everything in it."""
-    if id(value) in seen:
-        if _is_leaf(value):
-            yield value
-        return
-    if not _is_leaf(value) or isinstance(value, torch.Tensor):
-        seen.add(id(value))
-    yield value
-    if not _is_leaf(value):
-        for part in _inner(value):
-            yield from _parts(part, seen)
+    """`value` and everything in it, each container before what is in it."""
+    ways = [iter((value,))]  # generators within generators would pass on each leaf as often as it lies deep
+    while ways:
+        for part in ways[-1]:
+            is_leaf = _is_leaf(part)
+            if id(part) not in seen:
+                if not is_leaf or isinstance(part, torch.Tensor):
+                    seen.add(id(part))
+                yield part
+                if not is_leaf:
+                    ways.append(_inner(part))
+                    break
+            elif is_leaf:
+                yield part
+        else:
+            ways.pop()
 
 
 def _inner(value: Any) -> Iterator[Any]:
@@ -447,7 +474,7 @@ def size_bytes(value: Any) -> int:
         elif _is_picture(leaf):
             total += leaf.size[0] * leaf.size[1] * _PIXEL_BYTES.get(leaf.mode, 4)
         elif type(leaf) is list:
-            total += 40 * len(leaf)
+            total += sum(40 * len(row) for row in _rows(leaf))
         else:
             total += sys.getsizeof(leaf, 64)
     return total
@@ -481,7 +508,7 @@ def _content_bytes(leaf: Any) -> int:
     if isinstance(leaf, (str, bytes, bytearray)):
         return len(leaf)
     if type(leaf) is list:
-        return sum(len(item) if isinstance(item, (str, bytes)) else 8 for item in leaf)
+        return sum(len(item) if isinstance(item, (str, bytes)) else 8 for row in _rows(leaf) for item in row)
     return int(getattr(leaf, "nbytes", 0))
 
 
@@ -562,9 +589,9 @@ def _memory(array: Any) -> Any:
     return array.tobytes()
 
 
-def versions(value: Any) -> tuple[int, ...]:
-    """Version counters of the tensors inside `value`: they grow when a tensor or a view of it is written to."""
-    return tuple(leaf._version for leaf in tensors(value) if not leaf.is_inference())
+def versions(found: Iterable[torch.Tensor]) -> tuple[int, ...]:
+    """Version counters of tensors: they grow when a tensor or a view of it is written to."""
+    return tuple(leaf._version for leaf in found if not leaf.is_inference())
 
 
 def share_storage(left: Any, right: Any) -> bool:
@@ -583,6 +610,7 @@ def memory_of(value: Any) -> set[int]:
             found.add(_owner_of(part))
         elif not _is_atom(part) and not isinstance(part, (torch.Tensor, tuple, frozenset, types.BuiltinFunctionType)):
             found.add(id(part))
+            found.update(map(id, _rows(part)) if _is_plain_list(part) else ())
     found.discard(0)
     return found
 
@@ -600,11 +628,14 @@ def _owner_of(array: Any) -> int:
 
 
 def rewrap(value: Any, change: Callable[[Any], Any]) -> Any:
-    """`value` with fresh containers and each leaf replaced by `change(leaf)`; types of containers are kept."""
+    """`value` with fresh containers and each leaf replaced by `change(leaf)`, but for numbers and long lists of plain values;
+    types of containers are kept."""
     return _rewrap(value, change, {})
 
 
 def _rewrap(value: Any, change: Callable[[Any], Any], made: dict[int, Any]) -> Any:
+    if type(value) in _NUMBERS:
+        return value
     if isinstance(value, torch.Tensor) or _is_array(value) or _is_picture(value) or isinstance(value, (str, bytes)):
         return change(value)
     if id(value) in made:
@@ -613,7 +644,8 @@ def _rewrap(value: Any, change: Callable[[Any], Any], made: dict[int, Any]) -> A
         items = [_rewrap(item, change, made) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if type(value) is list:
-        return [_rewrap(item, change, made) for item in value]
+        # lists of plain values inside such a list are kept: making them all takes longer than what a cache is to spare
+        return value[:] if _is_plain_list(value) else [_rewrap(item, change, made) for item in value]
     if type(value) is dict:
         return {key: _rewrap(item, change, made) for key, item in value.items()}
     if _is_atom(value) or isinstance(value, (set, frozenset, bytearray, types.MethodType, types.BuiltinFunctionType)):
