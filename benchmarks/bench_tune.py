@@ -38,7 +38,7 @@ from _common import Figure, describe_machine, geometric_mean, judge_least, leave
 from torch.utils.data import DataLoader, Dataset
 
 from unstarve.measure import environment, tuner, values
-from unstarve.measure.bench import most_workers
+from unstarve.measure.bench import workers_by_cores, workers_by_memory
 from unstarve.recording import Settings
 
 BOUND = 0.95
@@ -139,8 +139,8 @@ class Pipeline:
     def space(self) -> list[Settings]:
         """All settings that the search may come to."""
         batch_bytes = values.size_bytes(next(iter(self.loader(Settings(num_workers=0)))))
-        cores = environment.cores_available()
-        most = most_workers(self.own.num_workers, cores=cores, batch_bytes=batch_bytes)
+        room = workers_by_memory(environment.shared_memory_bytes(), batch_bytes)
+        most = max(self.own.num_workers, min(workers_by_cores(environment.cores_available()), room))
         return tuner.space(self.own, most_workers=most, can_reorder=CAN_REORDER)
 
 

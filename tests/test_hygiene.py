@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import unstarve
 
 SOURCE = Path(unstarve.__file__).parent
 ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
 
 FREE_OF_TORCH = (
     "recording",
@@ -128,3 +130,20 @@ def test_examples_run(name: str) -> None:
     done = subprocess.run([*command, "--step-ms", "1"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "unstarve" not in (ROOT / "examples" / name).read_text().split('"""')[2]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in BENCHMARKS.glob("*.py")))
+def test_benchmarks_can_be_loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they take from the package is there, though nothing else runs them often."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    spec = importlib.util.spec_from_file_location(f"loaded_{Path(name).stem}", BENCHMARKS / name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("unstarve"):
+            raise
+        pytest.skip(f"needs {error.name}")

@@ -40,6 +40,16 @@ SMALL_BYTES = 128 << 20
 """More than `HOST_BATCHES` are kept only as far as they take no more memory than this."""
 
 
+def workers_by_cores(cores: float) -> int:
+    """Worker processes that may be tried on so many cores."""
+    return int(min(MOST_WORKERS, 4 * cores))
+
+
+def workers_by_memory(free_bytes: int, batch_bytes: int) -> int:
+    """Worker processes whose batches this much shared memory has room for."""
+    return free_bytes // (2 * AHEAD * max(1, batch_bytes))
+
+
 class LoopBench:
     """The bench of `experiment` in a live loop."""
 
@@ -174,12 +184,12 @@ class LoopBench:
         if self._session.facts.most_workers is not None:
             reason = "each would give every sample of the stream, which is not seen to be split among workers"
             return self._session.facts.most_workers, reason
-        by_cores = int(min(MOST_WORKERS, 4 * self.cores))
+        by_cores = workers_by_cores(self.cores)
         if self.epoch_length is not None:  # more would have no batch to make
             by_cores = min(by_cores, self.epoch_length)
         batch_bytes = max((values.size_bytes(values.tensors(batch)) for batch in self._engine.host), default=1)
         free = environment.shared_memory_bytes()
-        room = free // (2 * AHEAD * max(1, batch_bytes))
+        room = workers_by_memory(free, batch_bytes)
         if room >= by_cores:
             return by_cores, None
         reason = f"the {free / 2**20:.0f} MiB of shared memory that are free have no room for their batches (docker: --shm-size)"
