@@ -24,7 +24,7 @@ def make_frame(sensors, ticks, seed=0):
 
 
 class Windows(Dataset):
-    columns = ["temp", "flow", "level", "power", "rpm", "load"]  # noqa: RUF012
+    columns = ["temp", "flow", "level", "power", "rpm", "load"]
 
     def __init__(self, frame, length=96, horizon=12, count=3200, seed=1):
         self.frame = frame

@@ -61,7 +61,7 @@ class Photos(Dataset):
 
 class Logger:
     def __init__(self, path, window=50):
-        self.file = open(path, "w", newline="")  # noqa: SIM115
+        self.file = open(path, "w", newline="")
         self.writer = csv.writer(self.file)
         self.losses = deque(maxlen=window)
 
