@@ -596,9 +596,8 @@ def _too_few_workers(evidence: Evidence, own: int) -> list[Culprit]:
     loop = evidence.law
     most = evidence.loader.most_workers or loop.enough_workers()
     period = 1 / evidence.rates["none"].value
-    unexplained = (
-        max(0.0, period - 1 / loop.rate(own)) if own == 0 else 0.0
-    )  # what workers would not do, such as sampling
+    # without workers, what making a batch does not explain is nothing that they would do, such as ordering batches
+    unexplained = 0.0 if own else max(0.0, period - 1 / loop.rate(own))
     value = period / (1 / loop.rate(max(1, min(most, loop.enough_workers()))) + unexplained)
     if value <= 1:
         return []

@@ -97,8 +97,8 @@ class BodySampler:
             frame = sys._current_frames().get(self._target)
             now, used = time.perf_counter_ns(), cpu_ns()
             if self._below is not None and not _is_below(frame, self._below):
-                pass
-            elif user_line(frame) is not None:
+                frame = None
+            if user_line(frame) is not None:
                 self._charge(_user_lines(frame), frame, now - wall, used - cpu)
                 self._charge_iterator(frame, now - wall)
             elif (stage := self._stage(frame)) is not None:

@@ -252,7 +252,7 @@ class Engine:
         self._copying: Callable[[], Any] | None = None
         self._next_cached = 0
         self._copies_cached = False
-        self._tensors: dict[int, list[torch.Tensor]] = {}
+        self._tensors: dict[int, tuple[Any, list[torch.Tensor]]] = {}
         self._cached_out: tuple[Any, tuple[int, ...]] | None = None
         self._cached_before: tuple[Any, tuple[int, ...]] | None = None
         self._lent_before: tuple[Any, Any] | None = None
@@ -1067,8 +1067,8 @@ class Engine:
     def _tensors_in(self, item: Any) -> list[torch.Tensor]:
         """The tensors of a cached batch, which is gone through once: it is served in every step."""
         if id(item) not in self._tensors:
-            self._tensors[id(item)] = values.tensors(item)
-        return self._tensors[id(item)]
+            self._tensors[id(item)] = item, values.tensors(item)  # kept, or another could get its number
+        return self._tensors[id(item)][1]
 
     def _may_lend(self, session: Session) -> bool:
         """Whether to see if the loop writes into what it gets: a real batch of the warm-up."""
