@@ -211,6 +211,26 @@ def test_steps_of_a_chain_are_timed_each() -> None:
     assert len(observer.costs[address_of(observer, "to_image")].wall_ns) == 10
 
 
+def test_what_follows_an_inner_loop_is_timed_once_watching_began_within_it() -> None:
+    """A turn of the outer loop that had begun before the watch is seen from the end of the inner loop on, blocks included."""
+    source = """
+import time
+class Data:
+    def __iter__(self):
+        for number in range(1000):
+            if number >= 0:
+                for part in range(10):
+                    yield number, part
+                time.sleep(0.002)
+            self.last = tuple([number])
+"""
+    stream, observer = streamed(data_of(source)), StreamObserver()
+    assert [next(stream) for _ in range(6)][-1] == (0, 5)
+    assert watched(stream, observer, 6)[-1] == (1, 1)
+    assert sum(observer.costs[address_of(observer, "time.sleep")].wall_ns) >= 2e6
+    assert address_of(observer, "self.last") in observer.costs
+
+
 def test_what_a_step_reads_is_told_from_what_storage_gave() -> None:
     """Bytes, calls and bytes from storage of every sample end up in the fields of their names."""
 

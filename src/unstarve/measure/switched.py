@@ -10,7 +10,7 @@ import ast
 import copy
 import functools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from unstarve.measure.compiling import (
     assign_loaded,
     bind,
     compiled_definition,
+    leading_releases,
     map_units,
     parse_expression,
     redirect,
@@ -116,8 +117,9 @@ def _switched(filename: str, code: types.CodeType) -> Any:
 class _Switcher:
     """Builds the `switched` variant of a generator.
 
-    Each loop that yields gets two bodies, one as it was and one with switches, and takes the former while the runtime is
-    off, so that nothing but a test in each turn is added. A `yield from` becomes a loop first.
+    What a loop that yields does in a turn is there twice, as it was and with switches, and the former runs while the runtime
+    is off, so that nothing but a test in each turn is added; another test follows each such loop inside it, since the runtime
+    may be switched while that runs. A `yield from` becomes a loop first.
     """
 
     def __init__(self, definition: ast.FunctionDef, code: types.CodeType) -> None:
@@ -137,9 +139,7 @@ class _Switcher:
     def _number(self, statements: Sequence[Any], loop: Any, depth: int, *, is_guard: bool = False) -> None:
         """Number statements; those of handlers and the like (`is_guard`) are timed and never skipped."""
         for node in statements:
-            if isinstance(node, (ast.For, ast.While)) and has_yield(node):
-                if depth == _DEEPEST_LOOP:
-                    raise Unsplittable(f"more than {_DEEPEST_LOOP} loops that yield stand inside each other")
+            if _is_loop(node):
                 if any(map(has_yield, node.orelse)):
                     raise Unsplittable("it yields in the else of a loop")
                 node._depth = depth  # type: ignore[union-attr]
@@ -187,7 +187,7 @@ class _Switcher:
         return map_units(statements, self._statement)
 
     def _statement(self, node: Any, pins: list[ast.stmt], releases: list[ast.stmt]) -> list[ast.stmt]:
-        if isinstance(node, (ast.For, ast.While)) and has_yield(node):
+        if _is_loop(node):
             return [*pins, self._loop(node), *releases]
         number = getattr(node, "_number", None)
         if number is None:
@@ -207,23 +207,41 @@ class _Switcher:
 
     def _loop(self, node: Any) -> ast.stmt:
         number = node._number
-        off, on = _plain_block(copy.deepcopy(node.body), self._loop), self._block(copy.deepcopy(node.body))
-        is_on = parse_expression(f"{RUNTIME}.stream.is_on", node)
         before: list[ast.stmt] = []
+        take: list[ast.stmt] = []
         if isinstance(node, ast.For):
             item = f"{RUNTIME}_item{number}"
             take = [ast.Assign([node.target], ast.Name(item, ast.Load())), _forget(item)]
-            off, on = [*copy.deepcopy(take), *off], [*self._turn(node, take), *on]
             holder = innermost_iterable(node)
             source = node.iter if holder is None else holder.args[0]
             if isinstance(source, ast.Name) and is_temporary(source.id):  # nobody reads it again
                 before = [_forget(source.id)]
             self._draw_from_runtime(node, number)
             node.target = ast.Name(item, ast.Store())
-        else:
-            on = [*self._turn(node, []), *on]
-        node.body = [*before, ast.copy_location(ast.If(is_on, on, off), node)]
+        turn = self._turn(node, copy.deepcopy(take))
+        node.body = [*before, *self._switched(node, node.body, turn, take)]
         return ast.fix_missing_locations(node)
+
+    def _switched(
+        self, where: ast.stmt, statements: list[Any], on: Sequence[ast.stmt] = (), off: Sequence[ast.stmt] = ()
+    ) -> list[ast.stmt]:
+        """The statements, those between loops that yield once with switches, after `on`, and once as they were, after `off`."""
+        first = next((place for place, node in enumerate(statements) if _holds_loop(node)), len(statements))
+        plain, rest = statements[:first], statements[first:]
+        result: list[ast.stmt] = []
+        if plain or on:
+            body = [*on, *self._block(copy.deepcopy(plain))] or [ast.Pass()]
+            is_on = parse_expression(f"{RUNTIME}.stream.is_on", where)
+            result.append(ast.copy_location(ast.If(is_on, body, [*off, *plain]), where))
+        if not rest:
+            return result
+        holder, *after = rest
+        releases = leading_releases(after)
+        if _is_loop(holder):
+            holder = self._loop(holder)
+        else:
+            map_blocks(holder, lambda block: self._switched(holder, block))
+        return [*result, holder, *releases, *self._switched(where, after[len(releases) :])]
 
     def _turn(self, node: Any, take: list[ast.stmt]) -> list[ast.stmt]:
         """The start of a turn of a loop: what it runs over gives its item, or a snapshot stands for it."""
@@ -263,9 +281,6 @@ def _forget(name: str) -> ast.stmt:
     return ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None))
 
 
-_DEEPEST_LOOP = 3
-"""Loops that yield, inside each other: each doubles the code."""
-
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Delete, ast.For, ast.While, ast.Assert)
 
 
@@ -276,16 +291,14 @@ def _load_at(where: ast.stmt, number: int, names: Sequence[str]) -> list[ast.stm
     return [assign_loaded(where, names, (repr(number), repr(tuple(names)), "locals()"))]
 
 
-def _plain_block(statements: list[ast.stmt], loop: Callable[[Any], ast.stmt]) -> list[ast.stmt]:
-    """The statements as they were, but for loops that yield, which are switched each."""
-    result = []
-    for node in statements:
-        if isinstance(node, (ast.For, ast.While)) and has_yield(node):
-            node = loop(node)
-        else:
-            map_blocks(node, lambda block: _plain_block(block, loop))
-        result.append(node)
-    return result
+def _is_loop(node: ast.stmt) -> bool:
+    """Whether the statement is a loop that yields."""
+    return isinstance(node, (ast.For, ast.While)) and has_yield(node)
+
+
+def _holds_loop(node: ast.stmt) -> bool:
+    """Whether the statement is a loop that yields, or holds one in a block."""
+    return _is_loop(node) or any(_holds_loop(inner) for block in blocks_of(node) for inner in block)
 
 
 def _map_yields_from(statements: list[ast.stmt]) -> list[ast.stmt]:
