@@ -65,6 +65,16 @@ def test_units_come_from_the_latest_pass() -> None:
     assert found[1,].read_bytes == 7
 
 
+def test_a_unit_that_few_samples_run_is_charged_to_all() -> None:
+    """What takes long once in four samples takes a quarter of that of each, and is a read if it reads where it runs."""
+    rare = cost(400, read_bytes=1 << 20, read_samples=1)
+    passes = [{(1,): cost(500, 100, 100, 100)}, {(1,): cost(500, 100, 100, 100), (1, 0): rare}]
+    found = unperturbed(passes)
+    assert found[1, 0].wall_ns == [400, 0, 0, 0]
+    (_, inner) = plan.nodes(found, 200.0)
+    assert (inner.share, inner.stage.kind, inner.stage.samples) == (0.5, "read", 4)
+
+
 def test_a_whole_that_took_no_time_scales_nothing() -> None:
     """A clock too coarse to see the whole does not make its parts vanish."""
     found = unperturbed([{(1,): cost(0)}, {(1,): cost(0), (1, 0): cost(40)}])

@@ -87,6 +87,7 @@ def unperturbed(passes: Sequence[Sequence[Mapping[Address, Cost]]]) -> dict[Addr
 
     A pass that looks into a unit slows it down, and taking the clocks' own cost off is never exact. So a unit keeps the
     times of the first pass that saw it, and what is inside gets the share of these that it had in its own first pass.
+    Samples in which a unit did not run took no time in it.
     """
     settled = _settled([costs for parts in passes for costs in parts])
     merged = []
@@ -100,14 +101,20 @@ def unperturbed(passes: Sequence[Sequence[Mapping[Address, Cost]]]) -> dict[Addr
         parent = next((address[:n] for n in range(len(address) - 1, 0, -1) if address[:n] in found), None)
         scale = 1.0
         if parent is not None and parent in seen and _mean(seen[parent].wall_ns) > 0:
-            scale = _mean(found[parent].wall_ns) / _mean(seen[parent].wall_ns)
+            scale = _mean(found[parent].wall_ns) / (sum(seen[parent].wall_ns) / _samples(seen))
+        cost, samples = seen[address], _samples(seen)
         found[address] = replace(
             latest[address],
-            wall_ns=[int(figure * scale) for figure in seen[address].wall_ns],
-            cpu_ns=[int(figure * scale) for figure in seen[address].cpu_ns],
-            delay_ns=[int(figure * scale) for figure in seen[address].delay_ns],
+            wall_ns=_scaled(cost.wall_ns, scale, samples),
+            cpu_ns=_scaled(cost.cpu_ns, scale, samples),
+            delay_ns=_scaled(cost.delay_ns, scale, samples),
         )
     return found
+
+
+def _scaled(figures: Sequence[int], scale: float, samples: int) -> list[int]:
+    """The figures times `scale`, and zeros for the rest of the samples."""
+    return [int(figure * scale) for figure in figures] + [0] * (samples - len(figures))
 
 
 def _settled(parts: Sequence[Mapping[Address, Cost]]) -> list[list[tuple[Address, Cost]]]:
@@ -377,7 +384,7 @@ def _last(node: ast.expr) -> str | None:
 
 def kind_of(cost: Cost, *, inside_item: bool = False) -> str:
     """The contract's kind for a unit: by what it did (bytes read, waiting) first, by what it is called second."""
-    samples = max(1, len(cost.wall_ns))
+    samples = max(1, sum(figure > 0 for figure in cost.wall_ns))  # that it ran in
     wall, cpu = sum(cost.wall_ns), sum(cost.cpu_ns)
     running = wall - sum(cost.delay_ns)
     waits = running > 0 and cpu < 0.5 * running and running / samples > 200_000
