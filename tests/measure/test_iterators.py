@@ -937,7 +937,7 @@ def test_a_generator_around_the_loader_is_told_from_a_loop_that_trains() -> None
             for _batch in Augmented(DataLoader(Numbers(4000), batch_size=2, num_workers=1)):
                 for _ in range(10):
                     (weight @ weight).sum().backward()
-    assert any(line.in_iterator > 0.1 for line in engine.recording().body)
+    assert any(line.in_iterator for line in engine.recording().body)
 
 
 def brief(bench: Bench) -> Program:
