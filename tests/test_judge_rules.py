@@ -986,6 +986,23 @@ def test_the_innermost_line_that_leads_to_most_of_the_work_is_blamed() -> None:
     assert blamed(report, "step-host").source == "train.py:40"
 
 
+@pytest.mark.parametrize(
+    ("torchs", "gain"), [(0.1, 1 / 0.4), (0.4, 1 / 0.5)], ids=["hands out items", "computes what it runs over"]
+)
+def test_what_a_loop_costs_goes_with_the_line_that_it_is_for(torchs: float, gain: float) -> None:
+    """Iterating over a tensor is torch's time, and is saved where the line in the loop is; a model's time is not."""
+    lines = (
+        BodyLine(source="a.py:9", text="n[i] += 1", wall_fraction=0.5, cpu_fraction=0.5, cpu_inclusive=0.5, loop=8),
+        BodyLine(source="a.py:8", text="for i in x:", wall_fraction=torchs, cpu_fraction=torchs, is_torch=True),
+        BodyLine(source="b.py:8", text="y = net(x)", wall_fraction=0.1, cpu_fraction=0.1, is_torch=True),
+    )
+    blocks = tuple(
+        dataclasses.replace(b, main_cpu_ns=(b.end_ns - b.start_ns) // 2) for b in make_blocks(FED, body_ms=20)
+    )
+    report = judge(with_fetches(dataclasses.replace(make_recording(FED, body=lines), blocks=blocks), 10))
+    assert blamed(report, "step-host").gain.value == pytest.approx(gain, rel=0.01)
+
+
 def moving(text: str, share: float, *, cpu: float = 0.0, has_device: bool = False) -> Report:
     line = BodyLine(
         source="train.py:56",

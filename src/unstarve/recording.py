@@ -374,6 +374,8 @@ class BodyLine:
     """Share of the body's wall time spent there or in what the line calls."""
     depth: int = 0
     """Functions of the user's around it, from the loop's own at 0."""
+    loop: int = 0
+    """Line of the innermost loop statement around it in the same function; 0 where there is none."""
     in_iterator: float = 0.0
     """Share of the body's wall time spent there, or in what the line calls, by a generator of the user's that draws from the
     loader and is drawn from by the loop; at the lines of that generator only."""

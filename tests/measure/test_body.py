@@ -82,3 +82,13 @@ def test_a_line_that_lets_others_run_is_not_blamed_for_the_one_before_it() -> No
     assert share > 0.8
     found = sum(line.wall_fraction for line in lines if "range(20_000)" in line.text)
     assert found > 0.8 * share
+
+
+def test_a_line_is_told_with_the_loop_around_it(tmp_path: Path) -> None:
+    """The innermost one of the same function: what the loop costs goes with the line that it is for."""
+    text = "def f():\n    for _ in range(5):\n        if look:\n            look(\n                parse()\n            )\n"
+    (tmp_path / "train.py").write_text(text)
+    sampler = BodySampler(0.0005)
+    sampler.start()
+    function(tmp_path / "train.py", text, look=lambda _: None, parse=lambda: time.sleep(0.01))()
+    assert {line.loop for line in sampler.stop() if line.source == f"{tmp_path / 'train.py'}:5"} == {2}

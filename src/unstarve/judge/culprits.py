@@ -874,7 +874,7 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     hottest = _to_blame(evidence, host)
     share = max(hottest.cpu_fraction, hottest.cpu_inclusive)
-    value = _of_body(evidence, host)
+    value = _of_body(evidence, host + _of_its_loop(evidence, hottest))
     if value < WORTH:
         return []
     sentence = (
@@ -882,6 +882,14 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
         f"calls, takes {share:.0%} of the body, and computes on the host."
     )
     return [_host_culprit("host work in the loop body", hottest, "cpu", value, sentence)]
+
+
+def _of_its_loop(evidence: Evidence, line: BodyLine) -> float:
+    """What torch does for the loop around a line, such as handing out the items of a tensor: it goes with the line. Where
+    that is as much as the line takes, the loop runs over what is worth computing."""
+    source = f"{line.source.rpartition(':')[0]}:{line.loop}"
+    spent = sum(x.cpu_fraction for x in evidence.recording.body if x.is_torch and line.loop and x.source == source)
+    return spent if spent < HALF * line.cpu_fraction else 0.0
 
 
 def _to_blame(evidence: Evidence, host: float) -> BodyLine:

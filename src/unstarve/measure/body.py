@@ -18,6 +18,7 @@ from types import CodeType, FrameType
 
 import torch
 
+from unstarve import syntax
 from unstarve.measure.runtime import is_library, item_name
 from unstarve.recording import BodyLine
 from unstarve.script import is_package_file
@@ -177,8 +178,14 @@ class BodySampler:
             busy_inclusive=min(1.0, self._inclusive_busy_ns[place] / total),
             wall_inclusive=min(1.0, self._inclusive_wall_ns[place] / total),
             depth=self._depth.get(place, 0),
+            loop=_loops(filename).get(number, 0),
             in_iterator=min(1.0, self._in_iterator_ns[place] / total),
         )
+
+
+@functools.lru_cache(maxsize=32)
+def _loops(filename: str) -> dict[int, int]:
+    return syntax.loops("".join(linecache.getlines(filename)))
 
 
 def iterator_of(frame: FrameType | None) -> CodeType | None:
