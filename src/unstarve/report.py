@@ -155,6 +155,22 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BodyTime:
+    """A line of the loop body, as it was sampled in steps fed from cache."""
+
+    source: str
+    """`file:line` of the user's code."""
+    text: str
+    """The line."""
+    share: float
+    """Share of a step that is spent there or in what the line calls."""
+    depth: int
+    """Calls between the loop's own lines, at 0, and this one."""
+    spent: str
+    """What most of that is spent on: `waiting`, `waiting for the device`, `in torch`, or `computing` elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
     """What a number of workers could feed on this machine."""
 
@@ -250,6 +266,8 @@ class Report:
     """The ladder, fastest source first, then knock-outs and controls."""
     stages: tuple[StageResult, ...] = ()
     """Stages in pipeline order."""
+    body: tuple[BodyTime, ...] = ()
+    """The lines of the loop body that take most of a step fed from cache, from the loop's own to what they call."""
     limit: Limit | None = None
     """What binds the loop."""
     needs: Needs | None = None

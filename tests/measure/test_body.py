@@ -84,6 +84,18 @@ def test_a_line_that_lets_others_run_is_not_blamed_for_the_one_before_it() -> No
     assert found > 0.8 * share
 
 
+def test_a_line_that_only_calls_torch_is_as_deep_as_any(tmp_path: Path) -> None:
+    """Functions of the user's around a line are counted wherever it leads."""
+    inner = function(
+        tmp_path / "train.py", "def f():\n    return exp(x)", exp=torch.nn.functional.softplus, x=torch.ones(10**7)
+    )
+    sampler = BodySampler(0.0005)
+    sampler.start()
+    function(tmp_path / "train.py", "\n\n\ndef f():\n    for _ in range(5):\n        inner()", inner=inner)()
+    depths = {line.source.rpartition(":")[2]: line.depth for line in sampler.stop() if "train.py" in line.source}
+    assert depths["2"] == depths["6"] + 1
+
+
 def test_a_line_is_told_with_the_loop_around_it(tmp_path: Path) -> None:
     """The innermost one of the same function: what the loop costs goes with the line that it is for."""
     text = "def f():\n    for _ in range(5):\n        if look:\n            look(\n                parse()\n            )\n"

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from unstarve.report import (
+    BodyTime,
     Caveat,
     Culprit,
     Estimate,
@@ -182,6 +183,22 @@ TOY = Report(
     },
     command="train.py --epochs 3",
 )
+STEPPING = replace(
+    TOY,
+    verdict=Verdict(bound="step", sentence="Step-bound: feeding the loop faster would gain nothing."),
+    rungs=(),
+    stages=(),
+    remedies=(),
+    caveats=(),
+    limit=None,
+    body=(
+        BodyTime(source="/home/me/train.py:56", text="out = model(batch)", share=0.55, depth=0, spent="in torch"),
+        BodyTime(
+            source="/home/me/train.py:57", text="metric.update(out, target)", share=0.4, depth=0, spent="computing"
+        ),
+        BodyTime(source="/home/me/metric.py:9", text="self.n[i, j] += 1", share=0.38, depth=1, spent="computing"),
+    ),
+)
 MINIMAL = Report(
     verdict=Verdict(bound="unresolved", sentence="Unresolved: only 3 steps were measured, at least 8 are needed."),
     baseline=None,
@@ -194,7 +211,7 @@ def hostile_report(name: str) -> Report:
     """The toy report with `name` wherever a name of the user's can stand."""
     culprits = tuple(
         replace(culprit, name=name, text=name, source=f"{name}.py:1", path=(name, name), evidence=name)
-        for culprit in TOY.verdict.culprits
+        for culprit in (*TOY.verdict.culprits, replace(MASK, kind="step-host"))
     )
     return replace(
         TOY,
@@ -202,6 +219,7 @@ def hostile_report(name: str) -> Report:
         rungs=tuple(replace(rung, label=name) for rung in RUNGS),
         stages=tuple(replace(stage, name=name, text=name, source=f"{name}:9") for stage in STAGES),
         limit=Limit(binding=name, explanation=name),
+        body=tuple(replace(line, text=name, source=f"{name}.py:1") for line in STEPPING.body),
         remedies=tuple(replace(remedy, advice=name, patch=f"-{name}\n+{name}") for remedy in REMEDIES),
         caveats=tuple(replace(caveat, sentence=name) for caveat in CAVEATS),
         environment={name: name, "nested": {name: [name, 1.5, True, None]}},
@@ -212,6 +230,11 @@ def hostile_report(name: str) -> Report:
 @pytest.fixture
 def toy() -> Report:
     return TOY
+
+
+@pytest.fixture
+def stepping() -> Report:
+    return STEPPING
 
 
 @pytest.fixture

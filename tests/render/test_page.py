@@ -114,6 +114,12 @@ def test_page_says_everything(toy: Report) -> None:
     assert [words for words in ["INPUT-BOUND", "train.py:48", "NVIDIA A10G", *expected] if words not in text] == []
 
 
+def test_where_a_step_goes_is_told_where_the_loop_sets_the_pace(toy: Report, stepping: Report) -> None:
+    """Its lines are of no use to one whose loop waits for input."""
+    assert "metric.update(out, target)" in render(stepping)
+    assert "Loop body" not in render(replace(toy, body=stepping.body))
+
+
 def test_minimal_report_has_no_empty_sections(minimal: Report) -> None:
     """Without measurements the page is the answer alone."""
     assert "section" not in {tag for tag, _ in Outline(render(minimal)).tags}

@@ -30,7 +30,7 @@ def without_ansi(text: str) -> str:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["toy", "minimal"])
+@pytest.mark.parametrize("name", ["toy", "stepping", "minimal"])
 def test_golden(name: str, width: int, request: pytest.FixtureRequest) -> None:
     """The text is what was last looked at and approved (UNSTARVE_GOLDEN=write stores it anew, to be looked at)."""
     path = GOLDEN / f"{name}-{width}.txt"

@@ -24,6 +24,7 @@ from unstarve.judge.evidence import (
     without_copies,
 )
 from unstarve.judge.needs import find_needs
+from unstarve.judge.stepping import body_times
 from unstarve.judge.walltime import (
     dropping_start,
     is_within,
@@ -87,6 +88,7 @@ def _judged(evidence: Evidence, headroom: Estimate, price: float | None) -> Repo
         epoch_steps_per_s=epoch_rate,
         rungs=_rungs(evidence),
         stages=stages,
+        body=body_times(recording.body),
         limit=limit,
         needs=find_needs(evidence, epoch_rate, price),
         caveats=caveats,

@@ -109,15 +109,15 @@ class BodySampler:
     def _charge(self, way: list[Place], frame: FrameType | None, wall_ns: int, cpu_ns: int) -> None:
         self._wall_ns[way[-1]] += wall_ns
         self._cpu_ns[way[-1]] += cpu_ns
-        for place in way:
+        for depth, place in enumerate(way):
+            self._depth.setdefault(place, depth)
             self._inclusive_wall_ns[place] += wall_ns
             self._inclusive_busy_ns[place] += cpu_ns
         if _is_in_torch(frame):
             self._torch_ns[way[-1]] += cpu_ns
             return
-        for depth, place in enumerate(way):
+        for place in way:
             self._inclusive_ns[place] += cpu_ns
-            self._depth.setdefault(place, depth)
 
     def _charge_iterator(self, frame: FrameType | None, wall_ns: int) -> None:
         trains = False

@@ -14,7 +14,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unstarve.report import Caveat, Culprit, Estimate, Needs, Remedy, Report, RungResult, StageResult, Verdict, WallTime
+from unstarve.report import (
+    BodyTime,
+    Caveat,
+    Culprit,
+    Estimate,
+    Needs,
+    Remedy,
+    Report,
+    RungResult,
+    StageResult,
+    Verdict,
+    WallTime,
+)
 
 LADDER_KINDS = ("device", "host", "collated", "samples", "cut", "none")
 MOST_FINDINGS = 3
@@ -273,6 +285,15 @@ def _is_cheap(stage: StageResult, children: _Children, guilty: frozenset[str]) -
     if not is_small or gains or stage.id in guilty:
         return False
     return all(_is_cheap(child, children, guilty) for child in children.get(stage.id, []))
+
+
+# Loop body
+
+
+def body(report: Report) -> tuple[BodyTime, ...]:
+    """Where a step spends its time, if that is what there is to mend: where the loop itself sets the pace."""
+    is_of_step = any(culprit.kind.startswith("step") for culprit in report.verdict.culprits)
+    return report.body if report.verdict.bound == "step" or is_of_step else ()
 
 
 # Findings and doubts

@@ -91,6 +91,7 @@ def _draw(report: Report, *, is_page: bool) -> str:
         baseline=None if report.baseline is None else _length(report.baseline.value, view.top_rate(report.rungs)),
         summary=_summary(report),
         costs=stage_costs(report),
+        body=view.body(report),
         findings=view.findings(report),
         others=view.other_remedies(report),
         needs=view.needs(report),

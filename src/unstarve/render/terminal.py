@@ -98,6 +98,7 @@ def _sections(report: Report, width: int) -> Iterator[RenderableType]:
     yield from _ladder(report, width)
     yield from _beside_the_ladder(report, width)
     yield from _stages(report, width)
+    yield from _body(report, width)
     yield from _findings(report)
     yield from _wall_time(report, width)
     yield from _environment(report, width)
@@ -280,6 +281,25 @@ def _guides(guides: tuple[bool, ...]) -> str:
     inner = guides[1:]
     stems = "".join("   " if is_last else "│  " for is_last in inner[:-1])
     return stems + ("" if not inner else "└─ " if inner[-1] else "├─ ")
+
+
+# Loop body
+
+
+def _body(report: Report, width: int) -> Iterator[RenderableType]:
+    lines = view.body(report)
+    if not lines:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=width, show_header=False)
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    for _ in ("source", "spent"):
+        table.add_column(style="dim", no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    for line in lines:
+        place = line.source.replace("\\", "/").rpartition("/")[2]
+        cells = ("  " * (line.depth + 1) + view.clip(line.text), place, line.spent, view.percent(line.share))
+        table.add_row(*map(Text, cells))
+    yield Group(heading("Loop body", "share of a step fed from cache, in a line or what it calls"), table)
 
 
 # Findings
