@@ -37,8 +37,8 @@ IDS = replace(LABELS, path="batch['ids']", shape=(64, 2048), bytes=MIB, storage_
 MASK = replace(IDS, dtype="float32", min=0, max=1, distinct=2, nonzero_fraction=0.5, is_scaled_bytes=True)
 
 
-def found(*fields: Field, **options: bool) -> tuple[Finding, ...]:
-    return findings(fields, batch_size=64, **options)
+def found(*fields: Field) -> tuple[Finding, ...]:
+    return findings(fields, batch_size=64)
 
 
 PLANTED = [
@@ -49,6 +49,10 @@ PLANTED = [
     (replace(IMAGE, min=0, max=1, is_scaled_bytes=True), "uint8", MIB // 4),
     (replace(IMAGE, dtype="float64", min=0, max=255, is_integral=True), "uint8", MIB // 8),
     (replace(IMAGE, dtype="float64"), "float32", MIB // 2),
+    (replace(IMAGE, dtype="float64", rounded_to="float32"), "float32", MIB // 2),
+    (replace(IMAGE, dtype="float64", rounded_to="bfloat16"), "half", MIB // 4),
+    (replace(IMAGE, rounded_to="float16"), "half", MIB // 2),
+    (replace(IMAGE, min=0, max=255, is_integral=True, rounded_to="float16"), "uint8", MIB // 4),
     (replace(MASK, shape=(64, 128, 32), row_is_one_hot=True, nonzero_fraction=1 / 32), "class-ids", MIB // 128),
     (replace(MASK, shape=(128, 2048), row_is_one_hot=True), "class-ids", 2 * MIB // 4 // 2048),
     (replace(MASK, dtype="uint8", shape=(64, 128, 3), row_is_one_hot=True), "class-ids", MIB // 3),
@@ -106,11 +110,11 @@ def test_what_is_small_is_left_alone(planted: tuple[Field, str, int], size_bytes
     assert found(small, rest) == ()
 
 
-@given(st.lists(st.sampled_from([field for field, *_ in PLANTED]), max_size=8), st.booleans())
-def test_findings_are_ordered_and_at_most_one_is_on_the_encoding(fields: list[Field], is_autocast: bool) -> None:
+@given(st.lists(st.sampled_from([field for field, *_ in PLANTED]), max_size=8))
+def test_findings_are_ordered_and_at_most_one_is_on_the_encoding(fields: list[Field]) -> None:
     """Whatever is combined, what saves most comes first, nothing grows, and encodings do not pile up on one field."""
     named = [replace(field, path=f"batch[{number}]") for number, field in enumerate(fields)]
-    result = found(*named, is_autocast=is_autocast)
+    result = found(*named)
     saved = [finding.bytes_before - finding.bytes_after for finding in result]
     assert saved == sorted(saved, reverse=True)
     assert all(finding.bytes_after <= finding.bytes_before for finding in result)
@@ -133,13 +137,6 @@ def test_padding_alone_is_not_sparse() -> None:
     """Zeros that pad do not make a field sparse."""
     field = replace(IMAGE, padding_fraction=0.96, nonzero_fraction=0.04)
     assert [finding.id for finding in found(field)] == ["padding"]
-
-
-def test_rounding_is_suggested_only_under_autocast_and_with_doubt() -> None:
-    """Half precision is named where the step uses it anyway, and marked as not proven by the values."""
-    (finding,) = found(IMAGE, LABELS, is_autocast=True)
-    assert (finding.id, finding.is_certain) == ("half", False)
-    assert all(finding.is_certain for finding in found(*(field for field, *_ in PLANTED)))
 
 
 def test_many_small_tensors_are_one_finding() -> None:

@@ -95,6 +95,9 @@ class Field:
     """Whether the step was seen to use it on the host, be it that it moves it as well."""
     read_by_step: bool | None = None
     """Whether an operation of the loop body read it; None where that is unknown."""
+    rounded_to: str | None = None
+    """Narrower floating type to which the step was seen to round the values, always the same, before it read them; None
+    where it read them as they are, or that is unknown."""
 
     @property
     def bytes_per_step(self) -> int:
@@ -124,14 +127,12 @@ class Finding:
     """Bytes a step that the finding is about."""
     bytes_after: int
     """Bytes a step that are left when it is mended alone; savings of two findings on one field do not add up."""
-    is_certain: bool = True
-    """False for a suggestion that the values do not prove right, such as one that rounds them."""
 
 
 Rule = Callable[[Field], "Finding | None"]
 
 
-def findings(fields: Iterable[Field], *, batch_size: int | None, is_autocast: bool = False) -> tuple[Finding, ...]:
+def findings(fields: Iterable[Field], *, batch_size: int | None) -> tuple[Finding, ...]:
     """What the batch carries without need, what saves most first.
 
     A field that need not be carried at all gets that finding and no other. Otherwise it gets at most one finding on its
@@ -140,15 +141,13 @@ def findings(fields: Iterable[Field], *, batch_size: int | None, is_autocast: bo
     Args:
         fields: the leaves of the batch.
         batch_size: samples of a batch, where known.
-        is_autocast: whether the step computes in half precision, so that rounding floats earlier may do no harm.
     """
     fields = tuple(fields)
     total = sum(field.bytes_per_step for field in fields)
-    encodings = (*_ENCODINGS, _half) if is_autocast else _ENCODINGS
     found = [_dragged_storage(field) for field in fields if _matters(field.storage_bytes_per_step, total)]
     for field in fields:
         if _matters(field.bytes_per_step, total):
-            found += _findings_of(field, encodings)
+            found += _findings_of(field)
     found.append(_small_tensors(fields, batch_size))
     return tuple(sorted(filter(None, found), key=lambda finding: finding.bytes_after - finding.bytes_before))
 
@@ -157,17 +156,15 @@ def _matters(size_bytes: int, total_bytes: int) -> bool:
     return size_bytes >= LEAST_BYTES and size_bytes >= LEAST_FRACTION * total_bytes
 
 
-def _findings_of(field: Field, encodings: tuple[Rule, ...]) -> list[Finding | None]:
+def _findings_of(field: Field) -> list[Finding | None]:
     needless = next(filter(None, (rule(field) for rule in _NEEDLESS)), None)
     if needless is not None:
         return [needless]
-    encoded = [finding for rule in encodings if (finding := rule(field)) is not None]
+    encoded = [finding for rule in _ENCODINGS if (finding := rule(field)) is not None]
     return [min(encoded, key=lambda finding: finding.bytes_after, default=None), _padding(field)]
 
 
-def _finding(
-    field: Field, id: str, bytes_after: float, advice: str, patch: str | None = None, is_certain: bool = True
-) -> Finding:
+def _finding(field: Field, id: str, bytes_after: float, advice: str, patch: str | None = None) -> Finding:
     return Finding(
         id=id,
         path=field.path,
@@ -175,7 +172,6 @@ def _finding(
         patch=patch,
         bytes_before=field.bytes_per_step,
         bytes_after=math.ceil(bytes_after),
-        is_certain=is_certain,
     )
 
 
@@ -186,14 +182,14 @@ class Change:
     path: str
     """`Field.path`."""
     how: str
-    """`cast` to another type, `scaled` from k / 255 to k, `ids` instead of one-hot rows, or `once` for one value that
-    stands for all."""
+    """`cast` to another type, `scaled` from k / 255 to k, `ids` instead of one-hot rows, `bits` for a mask of bytes, `once`
+    for one value that stands for all, or `rounded` to a type to which the step rounds it anyway."""
     dtype: str
     """Type of the field's values."""
     small: str
     """Type of what is sent."""
     classes: int = 0
-    """Length of one-hot rows."""
+    """Length of one-hot rows, or of those whose bits are packed."""
     is_moved: bool = True
     """Whether the step needs it on the device alone, if there is one."""
     saved_bytes: int
@@ -202,7 +198,7 @@ class Change:
     def __str__(self) -> str:
         if self.how == "once":
             return f"`{self.path}` made in the loop"
-        what = f"{self.small} ids" if self.how == "ids" else self.small
+        what = {"ids": f"{self.small} ids", "bits": "packed bits"}.get(self.how, self.small)
         return f"`{self.path}` as {what} instead of {self.dtype}"
 
 
@@ -232,8 +228,10 @@ def _how(item: Finding, field: Field) -> tuple[str, str, int] | None:
         return "once", field.dtype, 0
     if item.id == "class-ids":
         return "ids", _smallest_type(0, field.shape[-1] - 1) or "int64", field.shape[-1]
-    if item.id == "mask" and _ITEM_BYTES[field.dtype] > 1:
-        return "cast", "bool", 0
+    if item.id == "mask":
+        return ("cast", "bool", 0) if _ITEM_BYTES[field.dtype] > 1 else ("bits", "uint8", field.shape[-1])
+    if item.id in ("half", "float32") and field.rounded_to is not None:
+        return "rounded", field.rounded_to, 0
     if item.id == "uint8":
         return "cast" if field.is_integral else "scaled", "uint8", 0
     if item.id == "narrow-int" and field.min is not None and field.max is not None:
@@ -404,20 +402,20 @@ def _float32(field: Field) -> Finding | None:
     return _finding(field, "float32", field.bytes_per_step / 2, advice, patch)
 
 
-def _half(field: Field) -> Finding | None:
-    if field.dtype != "float32":
+def _rounded(field: Field) -> Finding | None:
+    dtype = field.rounded_to
+    if dtype is None or not _is_float(field):
         return None
     advice = (
-        f"The step computes in half precision: `{field.path}` may be rounded to bfloat16 or float16 before it is copied, "
-        "if what reads it first is rounded anyway (inputs of a layer; not targets of a loss)."
+        f"The step rounds `{field.path}` to {dtype} before it reads it, as far as was seen: round it before it is sent, and "
+        "the step gets the same values."
     )
-    patch = (
-        f"{field.path}{_cast(field, 'float16' if field.kind == 'array' else 'bfloat16')}  # before the batch is sent"
-    )
-    return _finding(field, "half", field.bytes_per_step / 2, advice, patch, is_certain=False)
+    size_bytes = _items(field) * _ITEM_BYTES[dtype]
+    id = "half" if _ITEM_BYTES[dtype] == 2 else "float32"
+    return _finding(field, id, size_bytes, advice, f"{field.path}{_cast(field, dtype)}  # before the batch is sent")
 
 
-_ENCODINGS: tuple[Rule, ...] = (_class_ids, _mask, _bytes, _narrow_int, _sparse, _float32)
+_ENCODINGS: tuple[Rule, ...] = (_class_ids, _mask, _bytes, _narrow_int, _sparse, _rounded, _float32)
 """Of two that save the same, the first is given."""
 
 

@@ -131,13 +131,14 @@ def _lean_batch(recording: Recording) -> list[Remedy]:
     whole = sum(field.bytes_per_step for field in recording.payload)
     saved = sum(change.saved_bytes for change in rung.changes)
     where = "on the device" if recording.has_device else "in the loop's process"
+    but = ", but for the rounding" if any(change.how == "rounded" for change in rung.changes) else ""
     return [
         Remedy(
             id="lean-batch",
             advice=(
                 f"Send less: {'; '.join(map(str, rung.changes))}. That leaves {_mib(whole - saved)} of the batch's "
                 f"{_mib(whole)}. In the trial the values were made whole again {where} before the loop got them, which "
-                f"is paid for in the gain; every batch was compared with what it had been."
+                f"is paid for in the gain; every batch was compared with what it had been{but}."
             ),
             measured_gain=gain,
             about="payload",
@@ -158,7 +159,7 @@ def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
             held = sum(field.storage_bytes_per_step for field in recording.payload) if item.id == "view" else whole
             advice = (
                 f"{item.advice} {_mib(item.bytes_before)} of the batch's {_mib(held)} would become "
-                f"{_mib(item.bytes_after)}{'' if item.is_certain else ', if the values may be rounded'}."
+                f"{_mib(item.bytes_after)}."
             )
         elif item.id == "small-tensors" and guilty & {"copy", "ipc"}:
             advice = f"{item.advice} Handing each of them over costs more than its bytes do."

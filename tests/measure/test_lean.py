@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pipelines
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from test_worker import Worker
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from unstarve import errors, judge, simulate
 from unstarve.measure import device, lean
@@ -49,6 +50,10 @@ def size(value: Any) -> int:
         (change("cast", "int64", "int16"), BYTES * 20),
         (change("ids", "float32", "uint8", classes=100), torch.nn.functional.one_hot(torch.arange(64), 100).float()),
         (change("once", "float32", "float32"), torch.full((8, 3, 64, 64), 2.5)),
+        (change("bits", "uint8", "uint8", classes=61), (BYTES % 2).to(torch.uint8)[..., :61].contiguous()),
+        (change("bits", "int8", "uint8", classes=64), (BYTES % 2).to(torch.int8).transpose(1, 2)),
+        (change("rounded", "float32", "bfloat16"), BYTES.float()),
+        (change("rounded", "float64", "float32"), BYTES.double() / 4),
     ],
     ids=lambda item: item.how if isinstance(item, Change) else "",
 )
@@ -63,6 +68,15 @@ def test_a_batch_is_whole_again_on_arrival(planned: Change, field: torch.Tensor)
     assert again["x"].is_contiguous()
     assert torch.equal(again["y"][1], torch.arange(8))
     assert batch["x"] is field
+
+
+def test_what_the_step_rounds_anyway_comes_rounded() -> None:
+    """It has the type that it had, and the values that the step would have made of it."""
+    values = torch.rand(8, 3, 64, 64, generator=torch.Generator().manual_seed(3))
+    again = lean.unpacked(sent({"x": values}, change("rounded", "float32", "bfloat16")))["x"]
+    assert again.dtype == torch.float32
+    assert not torch.equal(again, values)
+    assert torch.equal(again.bfloat16(), values.bfloat16())
 
 
 def test_what_would_not_be_the_same_is_refused() -> None:
@@ -99,6 +113,7 @@ FIELDS = st.sampled_from(
         BYTES.float(),
         BYTES.float() / 255,
         BYTES % 2,
+        (BYTES % 2).to(torch.uint8),
         (BYTES % 2).float(),
         BYTES - 128,
         torch.nn.functional.one_hot(BYTES[:, 0] % 50, 50).float(),
@@ -173,14 +188,16 @@ def test_a_device_that_cannot_unpack_is_left_alone(monkeypatch: pytest.MonkeyPat
 # --- In the loop ------------------------------------------------------------------------------------------------------
 
 
-def diagnosed(bandwidth: float) -> tuple[Engine, Report]:
+def diagnosed(
+    bandwidth: float, data: Dataset[torch.Tensor] | None = None, read: Callable[[torch.Tensor], Any] = type
+) -> tuple[Engine, Report]:
     """A loop that copies batches of 0.4 MB to a device with so many bytes per second, and computes for 2 ms."""
     engine = Engine(Options(budget_s=30))
     accelerator = simulate.SimulatedAccelerator(bandwidth_bytes_per_s=bandwidth, depth=2)
     with simulate.use(accelerator), installed(engine), pytest.raises(errors.Finished):
         for _ in range(50):
-            for batch in DataLoader(Floats(), batch_size=8, num_workers=2):
-                accelerator.to_device(batch, non_blocking=True)
+            for batch in DataLoader(data or Floats(), batch_size=8, num_workers=2):
+                read(accelerator.to_device(batch, non_blocking=True))
                 accelerator.launch(0.002)
     return engine, judge.judge(engine.recording())
 
@@ -195,6 +212,30 @@ def test_a_leaner_batch_is_advised_where_the_copy_holds_the_loop_back() -> None:
     assert remedy.measured_gain.low > 1
     assert "uint8 instead of float32" in remedy.advice
     assert "on the device" in remedy.advice
+
+
+class Noise(pipelines.Drawing):
+    """Floats that use their bits."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(index))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("read", "is_advised"), [(lambda x: x.bfloat16().sum(), True), (lambda x: x.sum(), False)], ids=["half", "whole"]
+)
+def test_rounding_is_advised_where_the_step_rounds_anyway(
+    read: Callable[[torch.Tensor], Any], is_advised: bool
+) -> None:
+    """Planted: a step in half precision behind a slow link, and one that reads what it gets as it is."""
+    _, report = diagnosed(6e6, Noise(4000), read)
+    found = [item for item in report.remedies if item.id == "lean-batch"]
+    assert bool(found) is is_advised
+    if found:
+        assert "bfloat16 instead of float32" in found[0].advice
+        assert found[0].measured_gain is not None
+        assert found[0].measured_gain.low > 1
 
 
 @pytest.mark.live

@@ -463,6 +463,36 @@ def test_use_on_the_host(use: Callable[[torch.Tensor], Any], is_used: bool) -> N
         assert watch.on_host == ({"batch[0]"} if is_used else set())
 
 
+def _under_autocast(x: torch.Tensor) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.nn.functional.linear(x, torch.rand(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("use", "rounded_to"),
+    [
+        (lambda x: x.bfloat16() + 1, "bfloat16"),
+        (lambda x: x.clone().half().float().sum(), "float16"),
+        (lambda x: [x.half().sum(), x.half().mean()], "float16"),
+        (_under_autocast, "bfloat16"),
+        (lambda x: x + 1, None),
+        (lambda x: x.double() + 1, None),
+        (lambda x: x.long() + 1, None),
+        (lambda x: [x.half() + 1, x.sum()], None),
+        (lambda x: [x.half() + 1, x.bfloat16() + 1], None),
+        (lambda x: x.half().shape, None),
+    ],
+)
+def test_what_is_rounded_before_it_is_read_is_known(use: Callable[[torch.Tensor], Any], rounded_to: str | None) -> None:
+    """Sending it rounded changes nothing then, if it is read in no other way."""
+    watch, batch = UseWatch(), [torch.rand(2, 3), torch.rand(3)]
+    watch.start(batch)
+    use(batch[0])
+    batch[1].sum()
+    field, _ = audit([batch], watch.stop(), read_as=watch.read_as)
+    assert field.rounded_to == rounded_to
+
+
 def test_a_field_that_is_used_on_the_host_is_not_handed_over_on_the_device() -> None:
     """Though the step moves it, and copying it costs what it costs."""
     batches = [{"x": torch.arange(40_000.0) % 2} for _ in range(2)]

@@ -270,6 +270,7 @@ class Engine:
         self._reads: list[set[str] | None] = []
         self._moves: list[set[str]] = []
         self._used_on_host: set[str] = set()
+        self._read_as: dict[str, set[str | None]] = {}
         self._reads_wanted = self._cuts = 0
         self._worker_environment: dict[str, Any] = {}
         self._natural_steps: list[Step] = []
@@ -649,6 +650,8 @@ class Engine:
             self._reads.append(self._use_watch.stop())
             self._moves.append(self._use_watch.moved)
             self._used_on_host |= self._use_watch.on_host
+            for path, found in self._use_watch.read_as.items():
+                self._read_as.setdefault(path, set()).update(found)
             self._use_watch = None
 
     def _cut_use_watch(self) -> None:
@@ -1110,7 +1113,8 @@ class Engine:
         is_known = bool(seen) and len(seen) == len(self._reads)
         try:
             read, moved = set().union(*seen) if is_known else None, set().union(*self._moves)
-            self._payload = payload.audit(self.host, read, moved, self._paths_on_host())
+            read_as = self._read_as if is_known else {}
+            self._payload = payload.audit(self.host, read, moved, self._paths_on_host(), read_as)
         except Exception as error:  # an audit that fails must not cost the diagnosis
             self.note(Note(id="audit-failed", sentence=f"What batches carry was not audited: {error}."))
 

@@ -1,8 +1,8 @@
 """A batch that carries less from a worker to the loop, where it is made again what it was.
 
 What is sent less of says `payload.changes`. The worker packs the collated batch, and compares it with what comes out of
-unpacking, since a later batch may hold what the audited ones did not; the loop's side unpacks on the device where the loop uses one, and the script's own copy to it
-then has nothing left to do.
+unpacking, since a later batch may hold what the audited ones did not; only what the step rounds anyway comes rounded. The
+loop's side unpacks on the device where the loop uses one, and the script's own copy to it then has nothing left to do.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from unstarve.measure import device, values
@@ -76,7 +77,8 @@ def _replaced(batch: Any, found: dict[int, Change], make: Callable[[Change, torc
 
 def _check(change: Change, leaf: torch.Tensor) -> None:
     again = _unpack(change, _pack(change, leaf))
-    if type(again) is not type(leaf) or again.dtype != leaf.dtype or not torch.equal(again, leaf):
+    same = leaf.to(getattr(torch, change.small)).to(leaf.dtype) if change.how == "rounded" else leaf
+    if type(again) is not type(leaf) or again.dtype != leaf.dtype or not torch.equal(again, same):
         raise ValueError(f"{change} would change its values, or its class")
 
 
@@ -86,6 +88,8 @@ def _pack(change: Change, leaf: torch.Tensor) -> torch.Tensor:
     small = getattr(torch, change.small)
     if change.how == "ids":
         return leaf.argmax(-1).to(small)
+    if change.how == "bits":
+        return torch.from_numpy(np.packbits(leaf.numpy() != 0, axis=-1))
     return (leaf * 255).round_().to(small) if change.how == "scaled" else leaf.to(small)
 
 
@@ -103,4 +107,11 @@ def _whole(change: Change, small: torch.Tensor, shape: torch.Size) -> torch.Tens
         return small.expand(shape).contiguous()
     if change.how == "ids":
         return torch.nn.functional.one_hot(small.long(), change.classes).to(dtype)
+    if change.how == "bits":
+        return (
+            (small.unsqueeze(-1) >> torch.arange(7, -1, -1, device=small.device) & 1)
+            .flatten(-2)[..., : change.classes]
+            .to(dtype)
+            .contiguous()
+        )
     return small.to(dtype).div_(255) if change.how == "scaled" else small.to(dtype)

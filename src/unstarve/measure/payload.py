@@ -9,8 +9,9 @@ import sys
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -79,7 +80,11 @@ class _Look:
 
 
 def audit(
-    batches: Iterable[Any], read: set[str] | None = None, moved: Collection[str] = (), on_host: Collection[str] = ()
+    batches: Iterable[Any],
+    read: set[str] | None = None,
+    moved: Collection[str] = (),
+    on_host: Collection[str] = (),
+    read_as: Mapping[str, Collection[str | None]] = MappingProxyType({}),
 ) -> tuple[Field, ...]:
     """The leaves of the batches, in order of appearance, None excepted.
 
@@ -92,6 +97,7 @@ def audit(
         read: paths of the tensors that the step read, as `UseWatch.stop` gives them, of all watched steps together.
         moved: paths of those that it moved to a device; none where that is not known.
         on_host: paths of those that it used on the host.
+        read_as: as `UseWatch.read_as`, of all watched steps together.
     """
     looks: dict[str, list[_Look]] = {}
     number = 0
@@ -100,8 +106,15 @@ def audit(
             number += 1
             for path, look in _looks(batch).items():
                 looks.setdefault(path, []).append(look)
-    found = [replace(_field(path, seen, number, read), used_on_host=path in on_host) for path, seen in looks.items()]
+    found = [
+        replace(_field(path, seen, number, read), used_on_host=path in on_host, rounded_to=_sole(read_as.get(path, ())))
+        for path, seen in looks.items()
+    ]
     return tuple(replace(field, moved_by_step=field.path in moved) if moved else field for field in found)
+
+
+def _sole(found: Collection[str | None]) -> str | None:
+    return next(iter(found)) if len(found) == 1 else None
 
 
 @contextlib.contextmanager
@@ -370,6 +383,10 @@ class UseWatch:
         self.on_host: set[str] = set()
         """Paths of those that were used on the host, where they or a copy of them lay: on a device the same code may fail,
         or wait."""
+        self.read_as: dict[str, set[str | None]] = {}
+        """For the paths of those that were read, the narrower floating types to which they had been rounded before; None
+        stands for their own."""
+        self._narrowed: dict[int, torch.dtype] = {}
         self._paths: dict[int, set[str]] = {}
         self._at_host: set[int] = set()
         self._held: list[StorageWeakRef] = []
@@ -411,6 +428,7 @@ class UseWatch:
         is_known = was_whole and self._is_sound and self._read
         self._is_sound, self._modes = False, None
         self._paths.clear()
+        self._narrowed.clear()
         self._at_host.clear()
         self._held.clear()
         return self._read if is_known else None
@@ -423,11 +441,11 @@ class UseWatch:
             with torch._C.DisableTorchFunction():
                 keys = {_key(tensor) for tensor in values.tensors(given) if _is_plain(tensor)}
                 if not keys.isdisjoint(self._paths):
-                    self._note(name, keys, result)
+                    self._note(name, keys, given, result)
         except Exception:  # an operation of a kind never met must not end the user's loop
             self._is_sound = False
 
-    def _note(self, name: str, keys: set[int], result: Any) -> None:
+    def _note(self, name: str, keys: set[int], given: Any, result: Any) -> None:
         """Note an operation on these storages."""
         paths, at_host = self._paths_of(keys), keys & self._at_host
         is_elsewhere = isinstance(result, torch.Tensor) and result.device.type != "cpu"
@@ -435,13 +453,26 @@ class UseWatch:
             self.on_host |= self._paths_of(at_host)
         elif name in _MOVES:
             self._follow(result, paths, at_host=bool(at_host) and not is_elsewhere)
+            self._note_rounding(keys, given, result)
             self.moved |= paths if is_elsewhere else set()
         else:
             self._read |= paths
+            for key in keys & self._paths.keys():
+                for path in self._paths[key]:
+                    self.read_as.setdefault(path, set()).add(_type_name(self._narrowed.get(key)))
             if name == "copy_" and is_elsewhere:
                 self.moved |= paths
             elif not _gives_back(keys, result):
                 self.on_host |= self._paths_of(at_host)
+
+    def _note_rounding(self, keys: set[int], given: Any, result: torch.Tensor) -> None:
+        """What was moved is as it was, or rounded to the type of the result."""
+        source = next(iter(values.tensors(given))).dtype
+        before = next((self._narrowed[key] for key in keys if key in self._narrowed), None)
+        is_rounding = source.is_floating_point and result.dtype.is_floating_point and result.itemsize < source.itemsize
+        now = result.dtype if is_rounding else before
+        if now is not None:
+            self._narrowed[_key(result)] = now
 
     def _paths_of(self, keys: set[int]) -> set[str]:
         return set().union(*(self._paths.get(key, ()) for key in keys))
@@ -458,6 +489,10 @@ class UseWatch:
         self._paths.setdefault(storage._cdata, set()).update(paths)
         if at_host:
             self._at_host.add(storage._cdata)
+
+
+def _type_name(dtype: torch.dtype | None) -> str | None:
+    return None if dtype is None else str(dtype).removeprefix("torch.")
 
 
 def _gives_back(keys: set[int], result: Any) -> bool:
