@@ -183,7 +183,8 @@ class Change:
     """`Field.path`."""
     how: str
     """`cast` to another type, `scaled` from k / 255 to k, `ids` instead of one-hot rows, `bits` for a mask of bytes, `once`
-    for one value that stands for all, or `rounded` to a type to which the step rounds it anyway."""
+    for one value that stands for all, `rounded` to a type to which the step rounds it anyway, or `left out`: then its first
+    value stands for those that no step was seen to read."""
     dtype: str
     """Type of the field's values."""
     small: str
@@ -198,15 +199,14 @@ class Change:
     def __str__(self) -> str:
         if self.how == "once":
             return f"`{self.path}` made in the loop"
+        if self.how == "left out":
+            return f"no `{self.path}`"
         what = {"ids": f"{self.small} ids", "bits": "packed bits"}.get(self.how, self.small)
         return f"`{self.path}` as {what} instead of {self.dtype}"
 
 
 def changes(fields: Iterable[Field], *, batch_size: int | None) -> tuple[Change, ...]:
-    """For the tensors among the findings that can be undone, how to send less.
-
-    A field that no step was seen to read stays: a later step may read it.
-    """
+    """For the tensors among the findings that can be undone, or are not missed, how to send less."""
     by_path = {field.path: field for field in fields}
     found = []
     for item in findings(by_path.values(), batch_size=batch_size):
@@ -224,6 +224,8 @@ def changes(fields: Iterable[Field], *, batch_size: int | None) -> tuple[Change,
 
 
 def _how(item: Finding, field: Field) -> tuple[str, str, int] | None:
+    if item.id == "unread":
+        return "left out", field.dtype, 0
     if item.id == "constant":
         return "once", field.dtype, 0
     if item.id == "class-ids":

@@ -131,7 +131,8 @@ def _lean_batch(recording: Recording) -> list[Remedy]:
     whole = sum(field.bytes_per_step for field in recording.payload)
     saved = sum(change.saved_bytes for change in rung.changes)
     where = "on the device" if recording.has_device else "in the loop's process"
-    but = ", but for the rounding" if any(change.how == "rounded" for change in rung.changes) else ""
+    hows = {change.how for change in rung.changes}
+    but = ", but for what is left out or rounded" if hows & {"rounded", "left out"} else ""
     return [
         Remedy(
             id="lean-batch",

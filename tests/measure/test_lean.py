@@ -79,6 +79,18 @@ def test_what_the_step_rounds_anyway_comes_rounded() -> None:
     assert torch.equal(again.bfloat16(), values.bfloat16())
 
 
+def test_what_nobody_reads_is_left_out() -> None:
+    """In its place comes something of its shape and type, of values that it may have."""
+    batch = {"x": BYTES.float(), "y": BYTES}
+    travelling = sent(batch, change("left out", "float32", "float32"))
+    assert size(travelling) < 0.7 * size(batch)
+    again = lean.unpacked(travelling)
+    assert again["x"].shape == BYTES.shape
+    assert again["x"].is_contiguous()
+    assert again["x"].unique().tolist() == [BYTES.flatten()[0]]
+    assert torch.equal(again["y"], BYTES)
+
+
 def test_what_would_not_be_the_same_is_refused() -> None:
     """Half a pixel, a value out of range, a field that is missing or carried twice: the batch goes as it is."""
     whole = change("cast", "float32", "uint8")

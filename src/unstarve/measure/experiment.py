@@ -839,7 +839,7 @@ class Experiment:
         moving = max(self._ratio(HOST.id, COLLATED.id), self._ratio(DEVICE.id, HOST.id))
         planned = self._bench.lean_changes() if self._bench.workers and moving > 1.05 else ()
         is_pinned = self._bench.settings.pin_memory  # one value for all is a view that cannot be pinned
-        found = tuple([change for change in planned if not (is_pinned and change.how == "once")])
+        found = tuple([change for change in planned if not (is_pinned and change.how in lean.ALIKE)])
         if found:
             rung = replace(LEAN, changes=found)
             self.add(rung, "loader", lean.as_order(found))

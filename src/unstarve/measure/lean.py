@@ -1,8 +1,8 @@
 """A batch that carries less from a worker to the loop, where it is made again what it was.
 
 What is sent less of says `payload.changes`. The worker packs the collated batch, and compares it with what comes out of
-unpacking, since a later batch may hold what the audited ones did not; only what the step rounds anyway comes rounded. The
-loop's side unpacks on the device where the loop uses one, and the script's own copy to it then has nothing left to do.
+unpacking, since a later batch may hold what the audited ones did not; only what the step rounds anyway comes rounded,
+and what it does not read all alike. The loop's side unpacks on the device where the loop uses one, and the script's own copy to it then has nothing left to do.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import torch
 from unstarve.measure import device, values
 from unstarve.measure.device import Device
 from unstarve.payload import Change
+
+ALIKE = ("once", "left out")
+"""Changes after which all values of a field are its first."""
 
 PACKED = "unstarve:packed"
 """First item of what travels in place of a packed batch; the second is the batch, the third its changes as JSON, which
@@ -77,13 +80,14 @@ def _replaced(batch: Any, found: dict[int, Change], make: Callable[[Change, torc
 
 def _check(change: Change, leaf: torch.Tensor) -> None:
     again = _unpack(change, _pack(change, leaf))
-    same = leaf.to(getattr(torch, change.small)).to(leaf.dtype) if change.how == "rounded" else leaf
-    if type(again) is not type(leaf) or again.dtype != leaf.dtype or not torch.equal(again, same):
+    wanted = leaf.to(getattr(torch, change.small)).to(leaf.dtype) if change.how == "rounded" else leaf
+    is_same = change.how == "left out" or torch.equal(again, wanted)
+    if type(again) is not type(leaf) or again.dtype != leaf.dtype or not is_same:
         raise ValueError(f"{change} would change its values, or its class")
 
 
 def _pack(change: Change, leaf: torch.Tensor) -> torch.Tensor:
-    if change.how == "once":
+    if change.how in ALIKE:
         return leaf.reshape(-1)[:1].clone().expand(leaf.shape)
     small = getattr(torch, change.small)
     if change.how == "ids":
@@ -95,7 +99,7 @@ def _pack(change: Change, leaf: torch.Tensor) -> torch.Tensor:
 
 def _unpack(change: Change, leaf: torch.Tensor, target: Device | None = None) -> torch.Tensor:
     """The field's values, on the target where there is one; only what is small goes there."""
-    small = leaf[(0,) * leaf.ndim].clone() if change.how == "once" else leaf
+    small = leaf[(0,) * leaf.ndim].clone() if change.how in ALIKE else leaf
     small = target.send(small) if target is not None else small
     whole = _whole(change, small, leaf.shape)
     return target.adopt(whole) if target is not None else whole
@@ -103,7 +107,7 @@ def _unpack(change: Change, leaf: torch.Tensor, target: Device | None = None) ->
 
 def _whole(change: Change, small: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     dtype = getattr(torch, change.dtype)
-    if change.how == "once":
+    if change.how in ALIKE:
         return small.expand(shape).contiguous()
     if change.how == "ids":
         return torch.nn.functional.one_hot(small.long(), change.classes).to(dtype)
