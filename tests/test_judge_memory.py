@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 from test_judge import MS, make_recording, make_start
-from test_judge_rules import LOADER, STARVED
+from test_judge_rules import LOADER, STARVED, with_fetches
 from test_payload import IMAGE
 
 from unstarve import recording as recordings
 from unstarve.judge import judge
-from unstarve.recording import MemoryLook, Recording
+from unstarve.recording import BodyLine, MemoryLook, Recording
 from unstarve.report import Culprit, Report
 
 MIB = 1 << 20
@@ -50,6 +50,24 @@ def test_collections_in_the_body_are_blamed_in_a_loop_that_is_fed() -> None:
     report = without_collector(15.0, FED)
     assert report.verdict.bound == "step"
     assert memory_culprits(report)
+
+
+@pytest.mark.parametrize(("is_asked_for", "kinds"), [(True, ["step-host"]), (False, [])])
+def test_a_collection_that_the_script_asks_for_is_work_of_its_line(is_asked_for: bool, kinds: list[str]) -> None:
+    """It goes on while the collector is off; one that does not happens in whatever line makes an object."""
+    recording = make_recording({**FED, "trial:collector": 20.1})
+    line = BodyLine(source="train.py:77", text="gc.collect()", wall_fraction=0.4, cpu_fraction=0.4, cpu_inclusive=0.4)
+    blocks = tuple(
+        dataclasses.replace(
+            block, main_cpu_ns=(block.end_ns - block.start_ns) // 2,
+            main_collected_ns=(block.end_ns - block.start_ns) * 4 // 10
+            if is_asked_for or block.rung != "trial:collector" else 0,
+        )
+        for block in recording.blocks
+    )  # fmt: skip
+    report = judge(with_fetches(dataclasses.replace(recording, blocks=blocks, body=(line,)), 10))
+    assert [culprit.kind for culprit in report.verdict.culprits] == kinds
+    assert [remedy.id for remedy in report.remedies] == ["fewer-collections"] * len(kinds)
 
 
 IN_WORKERS, IN_LOOP = "    import gc\n    gc.disable()", "gc.disable()  # before the loop"

@@ -334,6 +334,8 @@ def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Re
 def _cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.resource == "wait" or culprit.kind not in ("transform", "code", "decode", "read"):
         return None
+    if _collects(culprit):
+        return None
     is_named = not culprit.text or culprit.name in culprit.text  # the line may hold a whole chain
     # where that was looked at, `cache-head` says so if it pays
     once = "" if recording.heads else "do it once and store the result if it is the same every epoch, "
@@ -678,6 +680,24 @@ def _setting(recording: Recording, report: Report, culprit: Culprit) -> Remedy |
     return Remedy(id=culprit.stage, advice=advice, patch=patch, measured_gain=culprit.gain, about=culprit.stage)
 
 
+def _collects(culprit: Culprit) -> bool:
+    return "gc.collect(" in (culprit.text or "")
+
+
+def _collections_on_call(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
+    if not _collects(culprit):
+        return None
+    return Remedy(
+        id="fewer-collections",
+        advice=(
+            f"`{culprit.text}` goes through all objects of the process, however few are garbage: call it once an epoch or not "
+            "at all. What is alive for good can be kept out of its way by `gc.freeze()`."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
 def _fewer_collections(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     if culprit.stage != "trial:collector":
         return None
@@ -778,7 +798,7 @@ def _fewer_workers(recording: Recording, report: Report, culprit: Culprit) -> Re
 
 
 def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
-    if culprit.kind != "step-host":
+    if culprit.kind != "step-host" or _collects(culprit):
         return None
     if culprit.resource == "device":
         return Remedy(
@@ -803,5 +823,5 @@ def _leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 _RULES: tuple[Rule, ...] = (
     _more_workers, _workers_elsewhere, _quicker_elsewhere, *storage.RULES, _cheaper_stage, _leaner_collation, _batched_fetch, _quicker_sampler, _lighter_transport, _overlapped_copy, _bridge_late, _work_in_workers, _keep_workers, _epochs_that_run_on,
-    _setting, _fewer_collections, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
+    _setting, _fewer_collections, _collections_on_call, _packed_objects, _scheduling, _fewer_workers, _leaner_body,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 import zlib
@@ -14,6 +15,7 @@ import torch
 
 from unstarve.measure import body
 from unstarve.measure.body import BodySampler
+from unstarve.measure.memory import COLLECTOR
 
 DATA = bytes(200_000)
 
@@ -82,6 +84,22 @@ def test_a_line_that_lets_others_run_is_not_blamed_for_the_one_before_it() -> No
     assert share > 0.8
     found = sum(line.wall_fraction for line in lines if "range(20_000)" in line.text)
     assert found > 0.8 * share
+
+
+def test_a_line_that_collects_garbage_is_charged_for_it(tmp_path: Path) -> None:
+    """Our clock of collections runs where the line lets go of the interpreter, and hides it from no one."""
+    heap = [[number] for number in range(300_000)]
+    text = "def f():\n    for _ in range(8):\n        collect()\n        sleep(0.01)\n"
+    COLLECTOR.start()
+    sampler = BodySampler()
+    try:
+        sampler.start()
+        function(tmp_path / "train.py", text, collect=gc.collect, sleep=time.sleep)()
+        lines = {line.source.rpartition(":")[2]: line for line in sampler.stop()}
+    finally:
+        COLLECTOR.stop()
+    assert len(heap) == 300_000
+    assert "4" not in lines or lines["3"].cpu_fraction > 2 * lines["4"].cpu_fraction
 
 
 def test_a_line_that_only_calls_torch_is_as_deep_as_any(tmp_path: Path) -> None:

@@ -33,8 +33,10 @@ OF_START = 0.4
 
 
 def collecting_share(evidence: Evidence, rung: str) -> float:
-    """Share of the rung's time in which the loop's own process collected garbage."""
-    return collecting(evidence.of(rung))[1]
+    """Share of the rung's time in which the loop's own process collected garbage unasked: a script that calls the collector
+    does so with it off as well."""
+    called = collecting(evidence.of(COLLECTOR_OFF))[1]
+    return max(0.0, collecting(evidence.of(rung))[1] - called)
 
 
 def collected(evidence: Evidence, time: WallTime) -> list[Culprit]:

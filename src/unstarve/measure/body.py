@@ -19,6 +19,7 @@ from types import CodeType, FrameType
 import torch
 
 from unstarve import syntax
+from unstarve.measure.memory import Collector
 from unstarve.measure.runtime import is_library, item_name
 from unstarve.recording import BodyLine
 from unstarve.script import is_package_file
@@ -95,7 +96,7 @@ class BodySampler:
         wall, cpu = time.perf_counter_ns(), cpu_ns()
         while self._is_on:
             time.sleep(self._interval_s)
-            frame = sys._current_frames().get(self._target)
+            frame = running(self._target)
             now, used = time.perf_counter_ns(), cpu_ns()
             if self._below is not None and not _is_below(frame, self._below):
                 frame = None
@@ -186,6 +187,13 @@ class BodySampler:
 @functools.lru_cache(maxsize=32)
 def _loops(filename: str) -> dict[int, int]:
     return syntax.loops("".join(linecache.getlines(filename)))
+
+
+def running(thread: int) -> FrameType | None:
+    """What the thread runs. Our clock of collections is beside the point, though it is where a line that sets one off lets
+    go of the interpreter."""
+    frame = sys._current_frames().get(thread)
+    return frame.f_back if frame is not None and frame.f_code is Collector.note.__code__ else frame
 
 
 def iterator_of(frame: FrameType | None) -> CodeType | None:

@@ -28,14 +28,14 @@ class Collector:
 
     def start(self) -> None:
         """Clock collections from now on; a process that was forked from one with a clock has it already."""
-        if self._note not in gc.callbacks:
-            gc.callbacks.append(self._note)
+        if self.note not in gc.callbacks:
+            gc.callbacks.append(self.note)
 
     def stop(self) -> None:
         """Leave the collector as it was found."""
         self.allow(True)
         with contextlib.suppress(ValueError):
-            gc.callbacks.remove(self._note)
+            gc.callbacks.remove(self.note)
 
     def allow(self, is_allowed: bool) -> None:
         """Switch the collector off, or on again where it was on: a script that has switched it off keeps it off."""
@@ -46,7 +46,8 @@ class Collector:
             gc.enable()
             self._is_off = False
 
-    def _note(self, phase: str, info: dict[str, Any]) -> None:
+    def note(self, phase: str, info: dict[str, Any]) -> None:
+        """Called by the collector when it starts and when it has ended."""
         now = time.perf_counter_ns()
         if phase == "start":
             self._began_ns = now

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import linecache
 import statistics
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from unstarve.measure.body import cpu_clock, user_line
+from unstarve.measure.body import cpu_clock, running, user_line
 from unstarve.recording import LATE, SlowLine
 
 LOOK_S = 0.02
@@ -85,7 +84,7 @@ class LateWatch:
             began = self._began_ns
             if not began or time.perf_counter_ns() - began < max(self._limit_ns, LEAST_NS):
                 continue
-            place = user_line(sys._current_frames().get(self._target))
+            place = user_line(running(self._target))
             if place is not None and began == self._began_ns:  # still the same batch
                 figures = self._spent.setdefault(place, [0, 0])
                 figures[0] += time.perf_counter_ns() - now
