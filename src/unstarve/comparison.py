@@ -18,13 +18,13 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from unstarve import estimate
 from unstarve.judge import judge
-from unstarve.judge.evidence import without_copies
+from unstarve.judge.evidence import THRESHOLD, at_length, without_copies
 from unstarve.recording import Block, Loader, Recording, Stage
 from unstarve.report import Caveat, Culprit, Estimate, Report, RungResult, Verdict
 
@@ -250,6 +250,7 @@ def compare(before: Recording, after: Recording) -> Comparison:
 
 
 def _run(recording: Recording) -> _Run:
+    recording = replace(recording, blocks=at_length(recording.blocks, THRESHOLD))
     blocks = tuple(without_copies(block, recording) for block in recording.blocks)
     return _Run(recording=recording, report=judge(recording), blocks=blocks)
 

@@ -5,7 +5,7 @@ too little about the next block. Rates are compared on the logarithmic scale, wh
 alike; contrasts are paired by round, so that drift between rounds cancels.
 
 Blocks are few (three to ten a rung), so the variance of each rung is moderated: it is a mean of the rung's own variance
-and the variance pooled over all rungs, weighted by degrees of freedom (G. K. Smyth, "Linear models and empirical Bayes
+and the variance pooled over the rungs of its sort (served from cache, or with the workers at work), weighted by degrees of freedom (G. K. Smyth, "Linear models and empirical Bayes
 methods", Stat. Appl. Genet. Mol. Biol. 3(1), 2004, with a fixed prior weight). Student's t with the summed degrees of
 freedom gives the interval. Assumption: block log-rates scatter independently and about normally around the rung's rate.
 """
@@ -50,9 +50,13 @@ def rate(block: Block) -> float:
 def rates(blocks: Sequence[Block]) -> dict[str, Estimate]:
     """Steps per second of each rung, as the geometric mean over its blocks, with a 95 % interval."""
     groups = _groups(blocks)
-    pooled, weight = _pooled_variance(groups.values())
+    sorts = {
+        is_heavy: _pooled_variance([members for rung, members in groups.items() if _is_heavy(rung) is is_heavy])
+        for is_heavy in (False, True)
+    }
     found = {}
     for rung, members in groups.items():
+        pooled, weight = sorts[_is_heavy(rung)]
         logs = [math.log(rate(block)) for block in members]
         steps = sum(block.steps for block in members)
         found[rung] = _interval(logs, pooled, weight, fallback=_within(members), steps=steps)

@@ -352,6 +352,10 @@ def collecting(blocks: Sequence[Block]) -> tuple[float, float]:
     return in_workers, sum(block.main_collected_ns for block in blocks) / max(1, span)
 
 
+LONG = 3
+"""A block of the loop as it is that has so many times the steps of others is a long look at it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLine:
     """A line of the loop body, as a sampling of the loop's thread saw it while batches came from cache."""

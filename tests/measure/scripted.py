@@ -31,6 +31,8 @@ class Pipeline:
     """What workers report of themselves."""
     bursts: float = 0.0
     """Share lost to data that comes in bursts, in any order, with a prefetch of 2."""
+    stops: tuple[int, float] = (1 << 30, 0.0)
+    """The loop waits so many seconds at every so many batches from the loader."""
     receiving_s: float = 0.0
     """Seconds that receiving a batch from a worker takes of the loop's process."""
 
@@ -90,7 +92,7 @@ class Bench:
         self.notes: list[Note] = []
         self.started: Counter[Settings] = Counter()
         self.resting: dict[Settings | None, int] = {}
-        self.steps = 0
+        self.steps = self.drawn = 0
         self.collector: list[bool] = []
         self.served: list[tuple[str, Settings | None]] = []
         self._random = random.Random(self.seed)
@@ -224,6 +226,9 @@ class Bench:
         if order["mode"] == "busy":
             rate /= 1 + self.pipeline.contention
         period = int(S / rate * self._random.lognormvariate(0, self.noise))
+        every, stop_s = self.pipeline.stops
+        self.drawn += is_full
+        period += int(stop_s * S) if is_full and self.drawn % every == 0 else 0
         self.now_ns += period
         body = min(period, int(self.pipeline.loop.step_s * S))
         telemetry = self._telemetry(order) if give.source == "loader" else None

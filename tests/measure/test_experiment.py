@@ -9,6 +9,7 @@ import pytest
 from scripted import Bench, Pipeline, findings, with_own
 
 from unstarve import estimate
+from unstarve.judge.evidence import at_length
 from unstarve.law import Loop
 from unstarve.measure import experiment, plan
 from unstarve.measure.experiment import BUSY, BYTES, HOST, NONE, Experiment, Give, Options, Step
@@ -267,6 +268,35 @@ def test_every_worker_fills_before_the_bytes_rung_is_measured() -> None:
 
 
 # --- Controls ---------------------------------------------------------------------------------------------------------
+
+
+def headroom(bench: Bench) -> float:
+    found = estimate.contrast(at_length(bench.blocks, 0.05), "host", "none")
+    assert found is not None
+    return found.value
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("stops", [(64, 1.0), (150, 3.0)], ids=str)
+def test_stalls_that_come_once_in_many_batches_are_met(stops: tuple[int, float], seed: int) -> None:
+    """A loop that seems fed is looked at for long: short blocks may all lie between the stalls."""
+    every, stop_s = stops
+    true = 1 + stop_s / (every * FED.loop.step_s)
+    bench = Bench(replace(FED, stops=stops), seed=seed)
+    assert bench.drive(experiment.program(bench, Options(budget_s=40, seed=seed)))
+    assert max(block.steps for block in bench.blocks) >= every
+    assert headroom(bench) == pytest.approx(true, rel=0.2)
+
+
+def test_a_long_look_at_a_loop_that_is_fed_changes_nothing() -> None:
+    """It is one more block, within the budget; a loop that is starved gets none."""
+    fed, starved = Bench(FED), Bench(STARVED)
+    for bench in (fed, starved):
+        assert bench.drive(experiment.program(bench, Options(budget_s=40)))
+        assert bench.now_ns < 41e9
+    assert max(block.steps for block in fed.blocks) > 150
+    assert at_length(fed.blocks, 0.05) == tuple(fed.blocks)
+    assert max(block.steps for block in starved.blocks) < 100
 
 
 def with_contention(share: float, **changes) -> Bench:

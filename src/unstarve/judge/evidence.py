@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.recording import USED_NS, Block, Loader, Recording, Settings, Stage, Start
+from unstarve.recording import LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start
 from unstarve.report import Estimate
 
 THRESHOLD = 0.05
@@ -103,6 +104,18 @@ def without_copies(block: Block, recording: Recording) -> Block:
     workers = max(1, recording.loader.num_workers if recording.loader else 1)
     saved = min(sum(block.copies_ns) / workers, 0.9 * sum(block.waits_ns))
     return replace(block, end_ns=max(block.start_ns + 1, block.end_ns - int(saved)))
+
+
+def at_length(blocks: Sequence[Block], threshold: float) -> tuple[Block, ...]:
+    """The blocks, without the short ones of the loop as it is where a long look at it met stalls that these missed: a loop
+    that stalls once in many batches is as fast as any in between."""
+    own = [block for block in blocks if block.rung == "none" and block.steps]
+    usual = statistics.median([block.steps for block in own]) if own else 0
+    long = [estimate.rate(block) for block in own if block.steps >= LONG * usual]
+    short = [estimate.rate(block) for block in own if block.steps < LONG * usual]
+    if not long or not short or estimate.mean(long) * (1 + threshold) >= estimate.mean(short):
+        return tuple(blocks)
+    return tuple(block for block in blocks if block.rung != "none" or block.steps >= LONG * usual)
 
 
 def headroom_of(evidence: Evidence) -> Estimate:

@@ -14,6 +14,7 @@ from unstarve.judge.evidence import (
     BUSY,
     THRESHOLD,
     Evidence,
+    at_length,
     begun_anew,
     counted,
     figure,
@@ -56,6 +57,7 @@ def judge(recording: Recording, *, threshold: float = THRESHOLD, price: float | 
         threshold: share of the loop's time that waiting for input may cost.
         price: what an hour of the machine costs, in any currency, to say what an epoch costs.
     """
+    recording = replace(recording, blocks=at_length(recording.blocks, threshold))
     blocks = tuple(without_copies(block, recording) for block in recording.blocks)
     rates = estimate.rates(blocks)
     ceiling = "device" if "device" in rates else "host"

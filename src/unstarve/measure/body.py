@@ -5,6 +5,7 @@ Used on the loop body while batches come from cache, and on data sets whose code
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import linecache
@@ -136,7 +137,9 @@ class BodySampler:
     def _stage(self, frame: FrameType | None) -> Place | None:
         while self._with_stages and frame is not None and not is_package_file(frame.f_code.co_filename):
             code = frame.f_code
-            if code.co_flags & inspect.CO_GENERATOR:
+            if (
+                code.co_flags & inspect.CO_GENERATOR and code.co_filename != ast.__file__
+            ):  # which is what takes code apart
                 place = (code.co_filename, code.co_firstlineno)
                 if place not in self._names:
                     self._names[place] = _stage_name(frame)

@@ -24,7 +24,7 @@ from unstarve.measure.reorder import Orders
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
 from unstarve.payload import Change
-from unstarve.recording import USED_NS, Block, BodyLine, Head, Note, Rung, Settings, Stage, collecting
+from unstarve.recording import LONG, USED_NS, Block, BodyLine, Head, Note, Rung, Settings, Stage, collecting
 from unstarve.report import Estimate
 from unstarve.storage import STORABLE
 
@@ -79,6 +79,12 @@ LONGEST_BLOCK = 20.0
 
 SAMPLED_S = 0.5
 """Seconds for which lines of the loop or of its sampler are sampled."""
+
+LONG_LOOK = 0.25
+"""Share of the budget for a long look at a loop that seems fed."""
+
+MOST_LONG_STEPS = 250
+"""Steps of it at most."""
 
 MOST_STEPS = 120
 """Steps of a block at most: a fast loop must not run out of data before the rungs are compared."""
@@ -605,6 +611,39 @@ class Experiment:
     # Rounds --------------------------------------------------------------------------------------
 
     def _rounds(self) -> Program:
+        yield from self._usual_rounds()
+        number = 1 + max((block.round for block in self._blocks), default=0)
+        is_stalling = yield from self._long_look(number)
+        if is_stalling:
+            yield from self._long_look(number + 1)
+
+    def _long_look(self, number: int) -> Generator[Give, Step | None, bool]:
+        """A long block of a loop that seems fed: short ones may all lie between the stalls of one that stalls once in many
+        batches. Returns whether it did."""
+        steps = self._long_steps()
+        if not self._seems_fed() or steps < LONG * self._block_steps(NONE, "loader"):
+            return False
+        before = len(self._blocks)
+        yield from self.block(NONE.id, number, steps)
+        yield from self.block(HOST.id, number)
+        found = [block for block in self._blocks[before:] if block.rung == NONE.id]
+        usual = [estimate.rate(block) for block in self._blocks[:before] if block.rung == NONE.id]
+        return any(estimate.rate(block) * (1 + self._options.threshold) < estimate.mean(usual) for block in found)
+
+    def _seems_fed(self) -> bool:
+        is_known = {HOST.id, NONE.id} <= {block.rung for block in self._blocks}
+        return is_known and self._ratio(self._ceiling_id(), NONE.id) <= 1 + self._options.threshold
+
+    def _long_steps(self) -> int:
+        """Steps for which there is time, in whole turns of the workers and short of an epoch."""
+        turn = self._turn("loader")
+        left_s = min(LONG_LOOK * self.budget_s, self.budget_s - self.elapsed_s())
+        steps = min(left_s * 1e9 / self._expected_period_ns(NONE), MOST_LONG_STEPS)
+        if self._bench.epoch_length is not None:
+            steps = min(steps, self._bench.epoch_length - 1 - 2 * turn)
+        return turn * int(max(0.0, steps) // turn)
+
+    def _usual_rounds(self) -> Program:
         is_sampler_seen = False
         for number in range(self._options.max_rounds):
             names = self._names_of_round(number)
@@ -621,7 +660,8 @@ class Experiment:
             if number == 1:
                 yield from self._add_orders()
                 yield from self._look_at_heads()
-            if self._is_decided(number):
+            is_late = self.elapsed_s() > (1 - LONG_LOOK) * self.budget_s
+            if self._is_decided(number) or (number > 1 and is_late and self._seems_fed()):
                 return
 
     def _names_of_round(self, number: int) -> list[str]:
@@ -957,8 +997,8 @@ class Experiment:
 
     # Blocks --------------------------------------------------------------------------------------
 
-    def block(self, name: str, number: int) -> Program:
-        """One block of a planned rung."""
+    def block(self, name: str, number: int, count: int | None = None) -> Program:
+        """One block of a planned rung, of so many steps or as many as is usual."""
         rung, source, order = self._rungs[name]
         began = self._bench.clock_ns()
         for _ in range(3):
@@ -978,7 +1018,7 @@ class Experiment:
             self._bench.limit_threads(order.get("threads"))
             self._bench.allow_collector(order.get("collector") != "off")
             try:
-                block = yield from self._measure(rung, source, number)
+                block = yield from self._measure(rung, source, number, count)
             finally:
                 self._bench.limit_threads(None)
                 self._bench.allow_collector(True)
@@ -1043,7 +1083,9 @@ class Experiment:
         del self._rungs[name]
         self._bench.rungs(self.planned)
 
-    def _measure(self, rung: Rung, source: str, number: int) -> Generator[Give, Step | None, Block | None]:
+    def _measure(
+        self, rung: Rung, source: str, number: int, wanted: int | None
+    ) -> Generator[Give, Step | None, Block | None]:
         workers = max(1, self._bench.workers)
         settle = self._settle_steps(source)
         if rung.id == BYTES.id and not any(block.rung == BYTES.id for block in self._blocks):
@@ -1057,7 +1099,7 @@ class Experiment:
                 break
         if not self._bench.use(rung.settings):  # workers on trial failed at once, and the script's own stepped in
             return None
-        count = self._block_steps(rung, source)
+        count = wanted or self._block_steps(rung, source)
         turn = self._turn(source)
         if number == 0:  # a first look at all rungs, soon
             count = min(count, turn * math.ceil(FIRST_STEPS / turn))
@@ -1095,7 +1137,7 @@ class Experiment:
                 cycle_end = end
             if len(steps) % turn == 0:
                 turn_end = end
-                if len(steps) >= 2 * turn and self._is_long(start.wall_ns + gap.wall_ns):
+                if len(steps) >= 2 * turn and wanted is None and self._is_long(start.wall_ns + gap.wall_ns):
                     break
         self._bench.synchronize()
         end = self._spent().minus(gap)
