@@ -142,3 +142,13 @@ def test_rungs_without_a_common_round_are_compared_all_the_same() -> None:
 def test_student_quantiles_agree_with_scipy(freedom: float) -> None:
     """The interpolated table is within 2 % of the exact quantile, and exact where tabulated."""
     assert estimate.student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=0.02)
+
+
+def test_rungs_that_share_no_round_are_compared_by_all_their_blocks() -> None:
+    """The ratio is that of their geometric means, with as many differences as the rung with fewer blocks gives."""
+    upper = [make_block("host", number, rate) for number, rate in enumerate((20.0, 22.0, 24.0))]
+    lower = [make_block("none", 10, 10.0)]
+    found = estimate.contrast([*upper, *lower], "host", "none")
+    assert found is not None
+    assert found.value == pytest.approx((20 * 22 * 24) ** (1 / 3) / 10)
+    assert found.low < found.value < found.high

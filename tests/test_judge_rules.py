@@ -19,7 +19,7 @@ from test_payload import IMAGE, LABELS
 
 from unstarve import estimate
 from unstarve.judge import account, judge
-from unstarve.judge.evidence import Evidence, gain_by_share
+from unstarve.judge.evidence import Evidence, at_length, gain_by_share
 from unstarve.payload import Change
 from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings, SlowLine, Start
 from unstarve.report import Culprit, Estimate, Remedy, Report
@@ -984,6 +984,19 @@ def test_the_innermost_line_that_leads_to_most_of_the_work_is_blamed() -> None:
     )
     report = judge(with_fetches(dataclasses.replace(make_recording(FED, body=lines), blocks=blocks), 10))
     assert blamed(report, "step-host").source == "train.py:40"
+
+
+@pytest.mark.parametrize("ratio", [0.7, 1.0, 1.4])
+def test_a_long_look_at_the_loop_stands_for_the_short_ones_that_it_contradicts(ratio: float) -> None:
+    """Stalls that come once in many batches are missed by short blocks, or met by chance; where it agrees all count."""
+    short = make_blocks({"none": 20.0, "host": 20.0}, body_ms=20)
+    one = next(block for block in short if block.rung == "none")
+    many, span = 6, int((one.end_ns - one.start_ns) * 6 / ratio)
+    long = dataclasses.replace(
+        one, round=9, end_ns=one.start_ns + span, waits_ns=one.waits_ns * many, bodies_ns=one.bodies_ns * many
+    )
+    kept = [block for block in at_length([*short, long], 0.05) if block.rung == "none"]
+    assert kept == ([block for block in short if block.rung == "none"] if ratio == 1.0 else []) + [long]
 
 
 @pytest.mark.parametrize(

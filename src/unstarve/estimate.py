@@ -42,6 +42,12 @@ def mean(figures: Sequence[float]) -> float:
     return sum(figures) / len(figures) if figures else 0.0
 
 
+def differ(some: Sequence[float], others: Sequence[float], threshold: float) -> bool:
+    """Whether the means of two sorts of rates are apart by more than the threshold, a share of the smaller."""
+    low, high = sorted((mean(some), mean(others)))
+    return low * (1 + threshold) < high
+
+
 def rate(block: Block) -> float:
     """Steps per second of one block."""
     return block.steps * 1e9 / max(1, block.end_ns - block.start_ns)
@@ -66,14 +72,14 @@ def rates(blocks: Sequence[Block]) -> dict[str, Estimate]:
 def contrast(blocks: Sequence[Block], upper: str, lower: str) -> Estimate | None:
     """Rate of `upper` over rate of `lower`, paired by round, with a 95 % interval; None if either was not measured.
 
-    Where no round has both, their first blocks are compared as if they were of one round.
+    Where no round has both, all blocks of the one are shared out over those of the other.
     """
     groups = _groups(blocks)
     if upper not in groups or lower not in groups:
         return None
     differences = _differences(groups[upper], groups[lower])
     if not differences:
-        differences = [math.log(rate(groups[upper][0]) / rate(groups[lower][0]))]
+        differences = _shared_out(groups[upper], groups[lower])
     pooled, weight = _prior_of_difference(groups, upper, lower)
     within = _within(groups[upper]) + _within(groups[lower])
     return _interval(differences, pooled, weight, fallback=within)
@@ -116,6 +122,13 @@ def _groups(blocks: Iterable[Block]) -> dict[str, list[Block]]:
 def _differences(upper: Sequence[Block], lower: Sequence[Block]) -> list[float]:
     by_round = {block.round: rate(block) for block in lower}
     return [math.log(rate(block) / by_round[block.round]) for block in upper if block.round in by_round]
+
+
+def _shared_out(upper: Sequence[Block], lower: Sequence[Block]) -> list[float]:
+    """Differences of log-rates, as many as the rung with fewer blocks has: against each a mean of some of the other's."""
+    count = min(len(upper), len(lower))
+    above, below = ([math.log(rate(block)) for block in some] for some in (upper, lower))
+    return [mean(above[place::count]) - mean(below[place::count]) for place in range(count)]
 
 
 def _pooled_variance(groups: Iterable[Sequence[Block]]) -> tuple[float, float]:

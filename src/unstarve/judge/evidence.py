@@ -107,13 +107,13 @@ def without_copies(block: Block, recording: Recording) -> Block:
 
 
 def at_length(blocks: Sequence[Block], threshold: float) -> tuple[Block, ...]:
-    """The blocks, without the short ones of the loop as it is where a long look at it met stalls that these missed: a loop
-    that stalls once in many batches is as fast as any in between."""
+    """The blocks, without the short ones of the loop as it is where a long look at it gave another rate: one that stalls once
+    in many batches is as fast as any in between, and far slower while it stalls."""
     own = [block for block in blocks if block.rung == "none" and block.steps]
     usual = statistics.median([block.steps for block in own]) if own else 0
     long = [estimate.rate(block) for block in own if block.steps >= LONG * usual]
     short = [estimate.rate(block) for block in own if block.steps < LONG * usual]
-    if not long or not short or estimate.mean(long) * (1 + threshold) >= estimate.mean(short):
+    if not long or not short or not estimate.differ(long, short, threshold):
         return tuple(blocks)
     return tuple(block for block in blocks if block.rung != "none" or block.steps >= LONG * usual)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 import math
 import random
+import statistics
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -85,6 +86,9 @@ LONG_LOOK = 0.25
 
 MOST_LONG_STEPS = 250
 """Steps of it at most."""
+
+STALL = 8
+"""A batch that is waited for so many times as long as a step usually takes stalls the loop."""
 
 MOST_STEPS = 120
 """Steps of a block at most: a fast loop must not run out of data before the rungs are compared."""
@@ -618,21 +622,28 @@ class Experiment:
             yield from self._long_look(number + 1)
 
     def _long_look(self, number: int) -> Generator[Give, Step | None, bool]:
-        """A long block of a loop that seems fed: short ones may all lie between the stalls of one that stalls once in many
-        batches. Returns whether it did."""
+        """A long block of a loop that seems fed, or that stalls: where it stalls once in many batches, short ones lie between
+        the stalls or happen to meet one. Returns whether it is another rate than theirs."""
         steps = self._long_steps()
-        if not self._seems_fed() or steps < LONG * self._block_steps(NONE, "loader"):
+        if not (self._seems_fed() or self._stalls()) or steps < LONG * self._block_steps(NONE, "loader"):
             return False
         before = len(self._blocks)
         yield from self.block(NONE.id, number, steps)
         yield from self.block(HOST.id, number)
-        found = [block for block in self._blocks[before:] if block.rung == NONE.id]
+        found = [estimate.rate(block) for block in self._blocks[before:] if block.rung == NONE.id]
         usual = [estimate.rate(block) for block in self._blocks[:before] if block.rung == NONE.id]
-        return any(estimate.rate(block) * (1 + self._options.threshold) < estimate.mean(usual) for block in found)
+        return bool(found) and estimate.differ(found, usual, self._options.threshold)
 
     def _seems_fed(self) -> bool:
         is_known = {HOST.id, NONE.id} <= {block.rung for block in self._blocks}
         return is_known and self._ratio(self._ceiling_id(), NONE.id) <= 1 + self._options.threshold
+
+    def _stalls(self) -> bool:
+        """Whether a batch was waited for many times as long as a step takes."""
+        waits = [wait for block in self._blocks if block.rung == NONE.id for wait in block.waits_ns]
+        bodies = [body for block in self._blocks if block.rung == NONE.id for body in block.bodies_ns]
+        periods = [wait + body for wait, body in zip(waits, bodies, strict=True)]
+        return bool(waits) and max(waits) > STALL * statistics.median(periods)
 
     def _long_steps(self) -> int:
         """Steps for which there is time, in whole turns of the workers and short of an epoch."""
@@ -661,7 +672,7 @@ class Experiment:
                 yield from self._add_orders()
                 yield from self._look_at_heads()
             is_late = self.elapsed_s() > (1 - LONG_LOOK) * self.budget_s
-            if self._is_decided(number) or (number > 1 and is_late and self._seems_fed()):
+            if self._is_decided(number) or (number > 1 and is_late and (self._seems_fed() or self._stalls())):
                 return
 
     def _names_of_round(self, number: int) -> list[str]:
