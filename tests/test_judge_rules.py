@@ -569,6 +569,34 @@ def test_a_device_that_idles_without_waits_is_held_back_by_work_of_the_host() ->
     assert report.remedies[0].id == "leaner-body"
 
 
+@pytest.mark.parametrize("wall", [0.0, 0.03])
+def test_waits_are_not_blamed_for_the_launching_of_a_step(wall: float) -> None:
+    """Without a wait of a thirtieth of the step the device would idle as before: the line that launches its work is blamed."""
+    wait = dataclasses.replace(LOSS, wall_fraction=wall, cpu_fraction=wall)
+    report = idle(0.4, wait, dataclasses.replace(FORWARD, wall_fraction=0.95, cpu_fraction=0.9))
+    culprit = report.verdict.culprits[0]
+    assert (culprit.resource, culprit.source) == ("cpu", "train.py:50")
+    assert report.remedies[0].id == "leaner-body"
+
+
+def test_waits_gain_no_more_than_they_take() -> None:
+    """Without waits of 0.4 of a step the host still needs the other 0.6, however little the device computes."""
+    culprit = idle(0.3, dataclasses.replace(LOSS, wall_fraction=0.4), FORWARD).verdict.culprits[0]
+    assert (culprit.resource, culprit.source) == ("device", "train.py:60")
+    assert culprit.gain.value == pytest.approx(1 / 0.6, rel=0.01)
+
+
+def test_a_wait_that_comes_once_in_several_steps_is_one() -> None:
+    """A thread that waits at the end of every fourth step for as long as two of them take is not at work there."""
+    culprit = idle(0.6, dataclasses.replace(LOSS, cpu_fraction=0.42, syncs=0.25), FORWARD).verdict.culprits[0]
+    assert (culprit.resource, culprit.source) == ("device", "train.py:60")
+
+
+def test_a_short_wait_alone_is_not_worth_a_word() -> None:
+    """Where no line that works was seen, nobody is blamed for what a wait of a hundredth leaves idle."""
+    assert idle(0.4, dataclasses.replace(LOSS, wall_fraction=0.01)).verdict.culprits == ()
+
+
 @pytest.mark.parametrize("lines", [(LOSS, METRIC), ()], ids=["busy", "nothing seen"])
 def test_a_busy_device_is_held_back_by_nobody(lines: tuple[BodyLine, ...]) -> None:
     """A device that computes nearly all the time is the limit, whatever waits for it."""

@@ -30,6 +30,9 @@ USED_NS = 300_000
 BRIEF = 2
 """Batches that are taken from an iterator which is made for one step."""
 
+OFTEN = 0.1
+"""Waits in a step from which on a line of the loop body takes its time by waiting."""
+
 FEWEST_ANEW = 4
 """Iterators from which on it is a loop's way to make them in its steps."""
 
@@ -385,6 +388,11 @@ class BodyLine:
     loader and is drawn from by the loop; at the lines of that generator only."""
     syncs: float = 0.0
     """How often the line waited for the device in a step, where the device can tell; such waits spin on a core."""
+
+    @property
+    def waits_often(self) -> bool:
+        """Whether it waits for the device so often that its time is that of waiting, not of work."""
+        return self.syncs >= OFTEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -867,7 +867,7 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return _idle_device(evidence, evidence.recording.device_busy)
     busy = evidence.main_cpu_fraction(evidence.ceiling_id)
     # a thread that waits for a device spins, which looks like work
-    lines = [x for x in evidence.recording.body if x.cpu_fraction >= 0.05 and not x.is_torch and x.syncs < 0.5]
+    lines = [x for x in evidence.recording.body if x.cpu_fraction >= 0.05 and not x.is_torch and not x.waits_often]
     # collections happen in whatever line makes an object, and are a cause of their own
     host = sum(line.cpu_fraction for line in lines) - collecting_share(evidence, evidence.ceiling_id)
     if not lines or busy < 0.2 or host < 0.15:
@@ -902,23 +902,28 @@ def _to_blame(evidence: Evidence, host: float) -> BodyLine:
 
 
 def _idle_device(evidence: Evidence, busy: float) -> list[Culprit]:
-    """The device itself told how much of a fed step it computes: the rest is the host's, or spent on waiting for it."""
-    lines = [line for line in evidence.recording.body if line.wall_fraction or line.syncs]
-    value = _of_body(evidence, 1 - busy)
-    if busy > IDLE_BELOW or not lines or value < WORTH:
+    """The device itself told how much of a fed step it computes: the rest is the host's, or spent on waiting for it.
+
+    The host does nothing else while it waits, so without its waits a step takes what is left of it, or what the device
+    computes. Where that is most of the step still, the host's own work is to blame.
+    """
+    lines = [line for line in evidence.recording.body if line.wall_fraction or line.waits_often]
+    if busy > IDLE_BELOW or not lines:
         return []
-    waiting = [line for line in lines if line.syncs >= 0.5]
+    waiting = [line for line in lines if line.waits_often]
+    working = [line for line in lines if not line.waits_often]
+    waited = min(1 - busy, sum(line.wall_fraction for line in waiting))
     sentence = f"Even with batches already on it the device computes only {busy:.0%} of the time."
-    if waiting:
+    if waiting and (waited >= HALF * (1 - busy) or not working):
         line = max(waiting, key=lambda line: (round(line.wall_fraction, 1), line.syncs))
-        name, resource = "waits for the device in the loop body", "device"
+        name, resource, value = "waits for the device in the loop body", "device", _of_body(evidence, waited)
         total = sum(other.syncs for other in waiting)
         sentence += f" The loop body waits for it {total:.3g} times a step, {line.syncs:.3g} of them here."
     else:
-        line = max(lines, key=lambda line: line.cpu_fraction)
-        name, resource = "host work in the loop body", "cpu"
+        line = max(working, key=lambda line: line.cpu_fraction)
+        name, resource, value = "host work in the loop body", "cpu", _of_body(evidence, 1 - busy)
         sentence += f" This line takes most of the rest ({line.cpu_fraction:.0%} of the body)."
-    return [_host_culprit(name, line, resource, value, sentence)]
+    return [_host_culprit(name, line, resource, value, sentence)] if value >= WORTH else []
 
 
 def _of_body(evidence: Evidence, part: float) -> float:

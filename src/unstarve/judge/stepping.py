@@ -46,7 +46,7 @@ def _only_leads(line: BodyLine) -> bool:
 
 def _spent(line: BodyLine) -> str:
     """What most of the line's time is spent on."""
-    if line.syncs >= 0.5:
+    if line.waits_often:
         return "waiting for the device"
     parts = {
         "computing": line.cpu_inclusive,
