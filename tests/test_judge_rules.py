@@ -1423,6 +1423,33 @@ def test_an_iterator_that_has_no_second_batch_is_not_said_to_be_left_early(lengt
     assert [remedy.id for remedy in report.remedies] == [told]
 
 
+@pytest.mark.parametrize(
+    ("workers", "method", "gain"), [(2, "fork", 130 / 50), (20, "fork", 13), (2, "spawn", 13), (0, "fork", 130 / 110)]
+)
+def test_workers_of_one_iterator_make_its_batches_still(workers: int, method: str, gain: float) -> None:
+    """Of the 100 ms until a first batch each of two forked workers has 50 a step; what spawned ones import is not told from
+    that, so that their gain may be as small."""
+    starts = tuple(
+        dataclasses.replace(make_start(construct_ms=20, first_ms=100, batches=1), created_ns=number * 130 * MS)
+        for number in range(20)
+    )
+    loader = dataclasses.replace(LOADER, num_workers=workers, start_method=method)
+    report = judge(make_recording({}, blocks=(), rungs=(), starts=starts, loader=loader))
+    found = report.verdict.culprits[0].gain
+    assert found.value == pytest.approx(gain, rel=0.01)
+    assert report.ceiling is not None
+    assert report.ceiling.value == pytest.approx(gain / 0.13, rel=0.01)
+    assert found.is_computed is (workers > 0)
+    assert found.low <= 130 / 50 or workers == 20
+    assert ("their first batches" in report.verdict.sentence) is (workers > 0)
+
+
+def test_a_worker_of_another_loader_makes_its_batches_still() -> None:
+    """Without the 16 ms of each step of 20 until its batch comes, the one worker would need 15 for the next."""
+    report = begun_in_steps(100, sampler_ms=0.1, wait_ms=15, num_workers=1)
+    assert report.verdict.culprits[0].gain.value == pytest.approx(20.1 / 15, rel=0.02)
+
+
 def test_another_loader_of_one_batch_is_given_no_workers_that_fill_up_for_it() -> None:
     """Workers of its own would start for one batch, and one iterator has no second."""
     for wait_ms, sampler_ms in ((10, 0.1), (10, 9)):

@@ -306,6 +306,11 @@ class Loader:
         return self.persistent_workers and self.made == 1
 
     @property
+    def imports_anew(self) -> bool:
+        """Whether each iterator starts workers that are no copies of the script's process, and import everything first."""
+        return self.num_workers > 0 and not self.keeps_workers and self.start_method != "fork"
+
+    @property
     def samples_per_batch(self) -> int:
         """Samples of a batch, as it was told or seen; 1 where neither is known."""
         return self.batch_size or self.seen_batch_size or 1

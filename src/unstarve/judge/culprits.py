@@ -21,6 +21,7 @@ from unstarve.judge.evidence import (
     mean_ms,
     reach_of,
     share_of,
+    shared_wait_s,
     short_place,
     waiting_of,
 )
@@ -419,6 +420,10 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
     kind = "sampler" if sampler > HALF * cost else "worker-start" if saved > HALF else "workers"
     spared = share * saved if saved > HALF else share  # its batches are what costs, and workers need one iterator too
     name, cause = begun_anew(loader, starts)
+    value = loader_gain(evidence, loader, spared)
+    made_s = 0.0 if loader.imports_anew else estimate.mean([shared_wait_s(loader, start) for start in starts])
+    if made_s:
+        value = min(value, 1 / evidence.rates["none"].value / made_s)
     return Culprit(
         stage=f"loader:{loader.number}",
         kind=kind,
@@ -426,7 +431,7 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
         cause=cause,
         source=loader.source,
         resource="cpu" if loader.num_workers == 0 else "wait",
-        gain=estimate.computed(loader_gain(evidence, loader, spared), down=0.6, up=1.2),
+        gain=estimate.computed(value, down=0.6, up=1.2),
         evidence=(
             f"{len(starts)} iterators of this other loader gave a batch or two each; starting one takes "
             f"{figure(cost / len(starts) / 1e6)} ms, {figure(sampler / len(starts) / 1e6)} ms of it in the sampler (clocked, not tried)."
@@ -807,14 +812,13 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     fetch = evidence.fetch_s("none")
     costs = law.start_costs(evidence.recording, batches=epoch_batches(evidence))
     is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
-    imports = loader.num_workers and not loader.keeps_workers and loader.start_method != "fork"
     kind, name, source, resource, cause = "worker-start", "starting the workers", loader.source, "wait", None
     if len(starts) > 2 and all(item.batches <= 2 for item in starts):
         name, cause = begun_anew(loader, starts)
     elif sampler > 0.4 * (construct + first):
         kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
         source = loader.sampler_source or loader.source
-    elif is_filling and not imports:
+    elif is_filling and not loader.imports_anew:
         name, cause = "what is done before the first batch (opening shards, filling a buffer)", "before-first-batch"
     elif not loader.num_workers or loader.keeps_workers or law.spared_share(costs) < HALF:
         name, cause = "the way to the first batch", "first-batch"

@@ -194,6 +194,12 @@ def begun_anew(loader: Loader, starts: Sequence[Start]) -> tuple[str, str]:
     return "epochs of a single batch" if loader.length == 1 else f"epochs of {loader.length} batches", "short-epochs"
 
 
+def shared_wait_s(loader: Loader, start: Start) -> float:
+    """What a step takes at least if all have their batches from one iterator: its workers make one each in the time that was
+    waited for a first one, unless that went into their start. 0 without workers."""
+    return start.first_wait_ns / 1e9 / loader.num_workers if loader.num_workers else 0.0
+
+
 def figure(value: float) -> str:
     """A figure in three digits or more, never with an exponent for a large one."""
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"

@@ -19,6 +19,7 @@ from unstarve.judge.evidence import (
     counted,
     figure,
     share_of,
+    shared_wait_s,
     short_place,
     step_varies,
     waiting_of,
@@ -347,12 +348,18 @@ def _anew(recording: Recording) -> Report:
     # without workers the wait for the first batch is the making of it, which a single iterator would have as well
     has_workers = loader.num_workers > 0
     losses = [(s.construct_ns + (s.first_wait_ns if has_workers else s.sampler_ns)) / 1e9 for s in starts[:-1]]
-    pairs = [(whole, max(1e-6, whole - loss)) for whole, loss in zip(wholes, losses, strict=True)]
-    baseline = estimate.from_periods([whole for whole, _ in pairs])
-    ceiling = estimate.from_periods([rest for _, rest in pairs])
-    gain = estimate.from_ratios([whole / rest for whole, rest in pairs])
+    rests = [max(1e-6, whole - loss) for whole, loss in zip(wholes, losses, strict=True)]
+    # with workers it is, too, but for their imports; and those of a single iterator share it
+    longest = [max(rest, shared_wait_s(loader, start)) for rest, start in zip(rests, starts, strict=False)]
+    likely = rests if loader.imports_anew else longest
+    baseline, ceiling = estimate.from_periods(wholes), estimate.from_periods(likely)
+    gain = _faster(wholes, likely)
+    if has_workers:
+        low, high = _faster(wholes, longest).low, _faster(wholes, rests).high
+        gain = replace(gain, low=low, high=high, is_computed=True)
     start_fraction = min(1.0, sum(losses) / max(1e-9, sum(wholes)))
     name, cause = begun_anew(loader, starts)
+    into = "starting iterators and making their first batches" if has_workers else "starting iterators"
     culprit = Culprit(
         stage="worker-start",
         kind="worker-start",
@@ -361,12 +368,12 @@ def _anew(recording: Recording) -> Report:
         source=loader.source,
         resource="wait",
         gain=gain,
-        evidence=f"{len(starts)} iterators gave one batch each; starting them took {start_fraction:.0%} of the time.",
+        evidence=f"{len(starts)} iterators gave one batch each; {start_fraction:.0%} of the time went into {into}.",
     )
     report = Report(
         verdict=Verdict(
             bound="start",
-            sentence=f"Start-bound: {start_fraction:.0%} of the time goes into starting iterators ({name}).",
+            sentence=f"Start-bound: {start_fraction:.0%} of the time goes into {into} ({name}).",
             culprits=(culprit,),
         ),
         baseline=baseline,
@@ -378,6 +385,10 @@ def _anew(recording: Recording) -> Report:
         command=recording.command,
     )
     return replace(report, remedies=remedies(recording, report))
+
+
+def _faster(periods: Sequence[float], without: Sequence[float]) -> Estimate:
+    return estimate.from_ratios([period / rest for period, rest in zip(periods, without, strict=True)])
 
 
 def _unresolved(recording: Recording, rates: dict[str, Estimate]) -> Report:
