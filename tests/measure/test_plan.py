@@ -65,6 +65,25 @@ def test_units_come_from_the_latest_pass() -> None:
     assert found[1,].read_bytes == 7
 
 
+@pytest.mark.parametrize("samples", [1, 5, 12])
+def test_what_was_read_is_of_as_many_samples_as_the_times(samples: int) -> None:
+    """A pass of other samples in number than the first says how much a sample reads, not how much those of the first did."""
+    reading = cost(
+        *[100] * samples, read_bytes=samples << 20, read_calls=8 * samples, read_samples=samples, faults=4 * samples,
+        storage_bytes=samples << 10,
+    )  # fmt: skip
+    found = unperturbed([{(1,): cost(100, 100, 100)}, {(1,): reading}])[1,]
+    assert (found.read_bytes, found.read_calls, found.read_samples) == (3 << 20, 24, 3)
+    assert (found.faults, found.storage_bytes) == (12, 3 << 10)
+
+
+def test_what_one_of_many_samples_read_is_not_lost() -> None:
+    """A unit that read once in a longer pass than the first has read."""
+    rare = cost(*[100] * 12, read_bytes=5000, read_calls=1, read_samples=1)
+    found = unperturbed([{(1,): cost(100, 100, 100)}, {(1,): rare}])[1,]
+    assert (found.read_bytes, found.read_calls, found.read_samples) == (1250, 1, 1)
+
+
 def test_a_unit_that_few_samples_run_is_charged_to_all() -> None:
     """What takes long once in four samples takes a quarter of that of each, and is a read if it reads where it runs."""
     rare = cost(400, read_bytes=1 << 20, read_samples=1)

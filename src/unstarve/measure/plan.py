@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +88,8 @@ def unperturbed(passes: Sequence[Sequence[Mapping[Address, Cost]]]) -> dict[Addr
 
     A pass that looks into a unit slows it down, and taking the clocks' own cost off is never exact. So a unit keeps the
     times of the first pass that saw it, and what is inside gets the share of these that it had in its own first pass.
-    Samples in which a unit did not run took no time in it.
+    Samples in which a unit did not run took no time in it. Counts are those of the latest pass that saw it, for as many
+    samples as the times are of: passes differ in how many they have.
     """
     settled = _settled([costs for parts in passes for costs in parts])
     merged = []
@@ -103,11 +105,17 @@ def unperturbed(passes: Sequence[Sequence[Mapping[Address, Cost]]]) -> dict[Addr
         if parent is not None and parent in seen and _mean(seen[parent].wall_ns) > 0:
             scale = _mean(found[parent].wall_ns) / (sum(seen[parent].wall_ns) / _samples(seen))
         cost, samples = seen[address], _samples(seen)
+        counted, of = latest[address], _samples(latest)
         found[address] = replace(
-            latest[address],
+            counted,
             wall_ns=_scaled(cost.wall_ns, scale, samples),
             cpu_ns=_scaled(cost.cpu_ns, scale, samples),
             delay_ns=_scaled(cost.delay_ns, scale, samples),
+            read_bytes=math.ceil(counted.read_bytes * samples / of),
+            read_calls=math.ceil(counted.read_calls * samples / of),
+            read_samples=math.ceil(counted.read_samples * samples / of),
+            faults=math.ceil(counted.faults * samples / of),
+            storage_bytes=math.ceil(counted.storage_bytes * samples / of),
         )
     return found
 
