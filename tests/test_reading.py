@@ -119,6 +119,33 @@ def test_a_read_that_could_not_be_knocked_out_is_blamed_by_the_rung(others: dict
     assert culprit.evidence.startswith("With the bytes of files in memory")
 
 
+def opening(ident: str, ms: float) -> Stage:
+    """A stage that gives an open file, for which it waits."""
+    return dataclasses.replace(make_stage(ident, ms, cpu=0.0, kind="read"), read_calls=30)
+
+
+def test_one_of_two_stages_that_read_gains_its_part_of_free_reading() -> None:
+    """Of a gain by images and masks in memory the images have no more than they are waited for, and nothing is said to have
+    been removed."""
+    stages = (opening("image", 29), opening("mask", 25), *(make_stage(f"step {n}", 11.5) for n in range(4)))
+    report = judge(make_recording({"none": 80, "samples": 26, "host": 24, "bytes": 80 * 0.46}, stages=stages))
+    culprit = first(report)
+    assert culprit.stage == "image"
+    assert culprit.gain.value == pytest.approx(1 / (1 - 0.29), rel=0.02)
+    assert culprit.gain.is_computed
+    assert "its part of that, 54%" in culprit.evidence
+    assert "evidence-disagrees" not in {caveat.id for caveat in report.caveats}
+
+
+def test_one_of_two_stages_that_wait_may_be_the_only_one_that_reads_files() -> None:
+    """What free reading gains is that of the stage which waits for as long, though another waits for a service."""
+    stages = (opening("image", 50), opening("service", 30), make_stage("crop", 20, kind="code"))
+    report = judge(make_recording({"none": 80, "samples": 22, "host": 20, "bytes": 40}, stages=stages))
+    assert first(report).stage == "image"
+    assert first(report).gain.value == pytest.approx(2, rel=0.02)
+    assert not first(report).gain.is_computed
+
+
 def test_a_read_that_was_knocked_out_is_blamed_once() -> None:
     """The knock-out of the stage, or of one around it, says what it gains; the rung adds no second culprit."""
     outer = make_stage("load", 10, kind="code", cpu=0.2)

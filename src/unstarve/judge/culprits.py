@@ -26,7 +26,7 @@ from unstarve.judge.evidence import (
     waiting_of,
 )
 from unstarve.judge.memory import collected, collecting_share, copied_pages
-from unstarve.judge.reading import is_within, slowest_reader, told_apart, waiting_share
+from unstarve.judge.reading import is_within, part_of_reading, slowest_reader, told_apart, waiting_share
 from unstarve.judge.walltime import (
     begun_in_steps,
     dropping_start,
@@ -70,6 +70,9 @@ DOMINANT = 0.4
 
 HALF = 0.5
 """Share from which on a part stands for the whole."""
+
+ALONE = 0.95
+"""Part of all reading from which on a stage's is all of it."""
 
 SAME_WORK = 0.9
 """Part of what workers gain, on a log scale, that a stage must gain to go before them where a loader has none."""
@@ -240,14 +243,20 @@ def _spared(evidence: Evidence, stage: str, least: float) -> str | None:
 
 def _read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
     """A stage that reads and could not be served from cache, such as one that gives an open file, by the rung with files'
-    bytes in memory."""
+    bytes in memory: that frees all stages that read, of which this one gains its part."""
     gain = evidence.contrast("bytes", "none")
     stage = slowest_reader(evidence)
-    if gain is None or stage is None or gain.value <= 1 or waiting_share(evidence, stage) < 0.5 * (1 - 1 / gain.value):
+    if gain is None or stage is None or gain.value <= 1:
         return []
+    saved, waits = 1 - 1 / gain.value, waiting_share(evidence, stage)
+    if waits < 0.5 * saved:
+        return []
+    part = max(part_of_reading(evidence, stage) or 0.0, waits / saved)  # what else waits may not be for files
+    gain, faster = _of_part(gain, part if part < ALONE else 1.0), gain.value
+    whose = f"; its gain is computed from its part of that, {part:.0%}" if part < ALONE else ""
     sentence = (
-        f"With the bytes of files in memory, and all else run, the loop runs {gain.value:.2f} times as fast; of the stages "
-        "that read, this one waits longest."
+        f"With the bytes of files in memory, and all else run, the loop runs {faster:.2f} times as fast; of the stages "
+        f"that read, this one waits longest{whose}."
     )
     culprit = _stage_culprit(evidence, stage, _capped(evidence, gain))
     return [replace(culprit, kind="read", resource="wait", evidence=sentence)]

@@ -182,6 +182,8 @@ def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[C
         return []
     expected = min(most.value, 1 / max(0.02, 1 - share_of(evidence, stage)))
     gain = culprits[0].gain
+    if gain.is_computed or f"knockout:{stage.id}" not in evidence.rates:
+        return []  # nothing was removed
     if gain.low / 1.3 <= expected <= gain.high * 1.3:
         return []
     return [

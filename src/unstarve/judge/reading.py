@@ -34,7 +34,7 @@ def told_apart(evidence: Evidence, stage: Stage, resource: str, gain: Estimate) 
     free = evidence.contrast("bytes", "none")
     if free is None and stage.kind == "read" and stage.decodes and resource == "cpu":
         return Told("decode", "cpu", " It computes most of its time, rather than wait for what it reads.")
-    part = _part_of_reading(evidence, stage)
+    part = part_of_reading(evidence, stage)
     if free is None or part is None or stage.kind not in ("read", "decode", "code", "transform") or gain.value <= 1:
         return None
     saved = max(0.0, 1 - 1 / free.value) * part / (1 - 1 / gain.value)
@@ -47,7 +47,7 @@ def told_apart(evidence: Evidence, stage: Stage, resource: str, gain: Estimate) 
     return Told(kind, resource, f"{sentence}: most of what it costs is done to the bytes.")
 
 
-def _part_of_reading(evidence: Evidence, stage: Stage) -> float | None:
+def part_of_reading(evidence: Evidence, stage: Stage) -> float | None:
     """The stage's part of all waiting in stages that read; None where it is not known to read."""
     readers = _readers(evidence)
     mine = [leaf for leaf in readers if is_within(evidence, leaf, stage.id)]
