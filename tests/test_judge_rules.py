@@ -1424,6 +1424,33 @@ def test_an_iterator_that_has_no_second_batch_is_not_said_to_be_left_early(lengt
 
 
 @pytest.mark.parametrize(
+    ("length", "name", "told"),
+    [(2, "epochs of 2 batches", "epochs-run-on"), (1000, "a new iterator for every step", "one-iterator")],
+)
+def test_iterators_of_two_batches_are_as_brief_as_those_of_one(length: int, name: str, told: str) -> None:
+    """A loop that takes a pair of batches from each of its iterators is told so, though two of them are natural at most."""
+    start = make_start(construct_ms=300, batches=2)
+    starts = tuple(
+        dataclasses.replace(start, created_ns=n * 400 * MS, ended_ns=n * 400 * MS + start.ended_ns, natural=n < 2)
+        for n in range(40)
+    )
+    report = judge(make_recording(FED, starts=starts, loader=dataclasses.replace(LOADER, length=length)))
+    assert report.verdict.bound == "start"
+    assert report.verdict.culprits[0].name == name
+    assert [remedy.id for remedy in report.remedies] == [told]
+
+
+def test_a_long_epoch_after_looks_at_two_batches_is_no_brief_one() -> None:
+    """What was looked at before training says nothing of how the loop goes on."""
+    look = dataclasses.replace(make_start(first_ms=350, construct_ms=5000, batches=2), ended_ns=400 * MS)
+    epoch = dataclasses.replace(make_start(first_ms=9000, batches=100), created_ns=400 * MS, natural=False)
+    loader = dataclasses.replace(LOADER, length=100)
+    report = judge(make_recording(FED, starts=(look, look, epoch), loader=loader))
+    assert report.verdict.bound == "start"
+    assert "new-iterators" not in {culprit.cause for culprit in report.verdict.culprits}
+
+
+@pytest.mark.parametrize(
     ("workers", "method", "gain"), [(2, "fork", 130 / 50), (20, "fork", 13), (2, "spawn", 13), (0, "fork", 130 / 110)]
 )
 def test_workers_of_one_iterator_make_its_batches_still(workers: int, method: str, gain: float) -> None:

@@ -38,7 +38,7 @@ from unstarve.judge.walltime import (
     waiting_loader,
     where_waited,
 )
-from unstarve.recording import LATE, BodyLine, Loader, Stage, begun_share
+from unstarve.recording import BRIEF, LATE, BodyLine, Loader, Stage, begun_share
 from unstarve.report import Culprit, Estimate, WallTime
 
 WORTH = 1.03
@@ -822,8 +822,9 @@ def _worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     costs = law.start_costs(evidence.recording, batches=epoch_batches(evidence))
     is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
     kind, name, source, resource, cause = "worker-start", "starting the workers", loader.source, "wait", None
-    if len(starts) > 2 and all(item.batches <= 2 for item in starts):
-        name, cause = begun_anew(loader, starts)
+    every = [item for item in evidence.recording.starts if item.loader == loader.number]  # a few of them are natural
+    if len(every) > 2 and all(item.batches <= BRIEF for item in every):
+        name, cause = begun_anew(loader, every)
     elif sampler > 0.4 * (construct + first):
         kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
         source = loader.sampler_source or loader.source
