@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import builtins
-import collections
 import contextlib
 import dataclasses
 import dis
-import itertools
+import sys
 import types
 
 import pytest
@@ -21,7 +20,7 @@ from unstarve import estimate
 from unstarve.judge import account, judge
 from unstarve.judge.evidence import Evidence, at_length, gain_by_share
 from unstarve.payload import Change
-from unstarve.recording import BodyLine, Loader, Recording, Reordering, Settings, SlowLine, Start
+from unstarve.recording import BodyLine, Loader, Note, Recording, Reordering, Settings, SlowLine, Start
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 STARVED = {"none": 80.0, "samples": 22.0, "host": 20.0}
@@ -165,6 +164,16 @@ def test_no_more_workers_are_advised_than_shared_memory_has_room_for(
     assert ("--shm-size=2g" in (remedy.patch or "")) is (told.startswith("Make room"))
 
 
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_workers_that_would_run_the_script_are_advised_behind_a_guard(is_guarded: bool) -> None:
+    """Where nothing was tried since each worker would run the script, so would each of those that are advised."""
+    notes = () if is_guarded else (Note(id="no-main-guard", sentence="Worker processes were not tried."),)
+    report = judge(with_idle_cores(tried(0, {}, notes=notes)))
+    remedy = next(item for item in report.remedies if item.id == "workers")
+    assert ("if __name__ == '__main__':" in remedy.advice) is not is_guarded
+    assert ("if __name__ == '__main__':" in (remedy.patch or "")) is not is_guarded
+
+
 def test_the_gain_of_more_workers_is_that_of_as_many_as_are_advised() -> None:
     """Workers that need 60 ms for a batch feed steps of 20 ms if there are enough; the two for which there is room gain
     less."""
@@ -291,12 +300,36 @@ def test_of_several_trials_the_best_is_advised() -> None:
 )
 def test_arguments_that_this_torch_lacks_are_not_advised(torch: str | None, patch: str) -> None:
     """`in_order`, which came with torch 2.6, is no remedy for a slow batch that holds up the others in an older one."""
-    recording = tried(2, {}, environment={"torch": torch} if torch else {})
+    assert patch == stalled(environment={"torch": torch} if torch else {}).patch
+
+
+def stalled(**facts) -> Remedy:
+    """The remedy for two workers whose batches are held up by slow ones."""
+    recording = tried(2, {}, **facts)
     fetches = (*(MS,) * 14, 300 * MS, 300 * MS)
     blocks = tuple(dataclasses.replace(block, fetches_ns=fetches) for block in recording.blocks)
     report = judge(dataclasses.replace(recording, blocks=blocks))
     assert "scheduling" in kinds(report)
-    assert patch in [remedy.patch for remedy in report.remedies if remedy.about == "scheduling"]
+    return next(remedy for remedy in report.remedies if remedy.about == "scheduling")
+
+
+@pytest.mark.parametrize(
+    ("batch_mib", "torch", "patch"),
+    [
+        (5, "2.5", "DataLoader(..., prefetch_factor=4)"),
+        (6, "2.5", "DataLoader(..., prefetch_factor=3)"),
+        (8, "2.5", None),
+        (8, "2.7", "DataLoader(..., in_order=False)"),
+    ],
+)
+def test_no_more_batches_are_ordered_ahead_than_shared_memory_has_room_for(
+    batch_mib: int, torch: str, patch: str | None
+) -> None:
+    """Two workers with so many batches ahead each, and one in the making, take most of 64 MiB at most."""
+    image = dataclasses.replace(IMAGE, bytes=batch_mib * MIB, storage_bytes=batch_mib * MIB)
+    remedy = stalled(environment={"torch": torch}, payload=(image,), shared_memory_bytes=64 * MIB)
+    assert remedy.patch == patch
+    assert ("--shm-size" in remedy.advice) is (batch_mib > 5)
 
 
 @pytest.mark.parametrize(("late_ms", "gain", "is_blamed"), [(300, None, True), (300, 1.0, False), (20, None, False)])
@@ -397,8 +430,9 @@ class Moved:
         self.log.append(f"record {self.name}")
 
 
-def test_the_copy_of_a_batch_begins_before_the_one_before_it_is_used() -> None:
-    """Every batch comes once and in order, after the loop's stream waits for its copy and its memory is recorded."""
+def test_the_copy_of_a_batch_begins_before_the_one_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch comes once and in order, after the loop's stream waits for its copy and its memory is recorded, by code
+    that needs nothing of the script's."""
     log: list[str] = []
     stream = types.SimpleNamespace(
         record_event=lambda: len(log), wait_event=lambda done: log.append(f"wait {log[done - 1]}")
@@ -408,7 +442,8 @@ def test_the_copy_of_a_batch_begins_before_the_one_before_it_is_used() -> None:
         stream=lambda stream: contextlib.nullcontext(),
         current_stream=lambda device: stream,
     )
-    names = {"torch": types.SimpleNamespace(cuda=fake), "collections": collections, "itertools": itertools}
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=fake))
+    names: dict = {}
     exec(copied_ahead(24.0, "cuda:0", pin_memory=True).patch or "", names)
     for (tensor,) in names["copied_ahead"]([[Moved(log, name)] for name in "ab"], "cuda"):
         log.append(f"use {tensor.name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import types
 from typing import Any
 
 import pytest
@@ -300,6 +301,10 @@ def test_waits_that_must_overlap_are_counted() -> None:
     assert [float(figure) for figure in told.groups()] == pytest.approx([105, 419], rel=0.02)
     assert "ThreadPoolExecutor(2)" in (remedy.patch or "")
     assert "every thread needs its own open file" in (remedy.patch or "")
+    names: dict = {}
+    exec(remedy.patch or "", names)
+    data = types.SimpleNamespace(__getitem__=lambda index: -index)
+    assert names["__getitems__"](data, [1, 2, 3]) == [-1, -2, -3]
 
 
 def test_no_more_threads_than_samples_read_a_batch() -> None:

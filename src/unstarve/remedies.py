@@ -324,10 +324,14 @@ def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Re
         )
         call = f"docker run --shm-size={math.ceil(number * ahead / FULL / 2**30)}g ...\n"
     workers = f"Let {number} worker process{'es' if number > 1 else ''} load in parallel with the step."
+    guard, where = "", ""
+    if any(note.id == "no-main-guard" for note in recording.notes):
+        guard = "Put the script's work under `if __name__ == '__main__':`, since each worker would run it as it is. "
+        where = "  # under if __name__ == '__main__':"
     return number, Remedy(
         id="workers",
-        advice=f"{before}{workers}{limit}{unsplit}",
-        patch=f"{call}DataLoader(..., num_workers={number}, persistent_workers=True)",
+        advice=f"{guard}{before}{workers}{limit}{unsplit}",
+        patch=f"{call}DataLoader(..., num_workers={number}, persistent_workers=True){where}",
     )
 
 
@@ -425,6 +429,10 @@ def _lighter_transport(recording: Recording, report: Report, culprit: Culprit) -
 
 
 _COPIED_AHEAD = """\
+import collections
+import itertools
+import torch
+
 def copied_ahead(loader, device):  # whose batches are lists of pinned tensors
     stream, ready = torch.cuda.Stream(device), collections.deque()
     for batch in itertools.chain(loader, [None]):
@@ -499,8 +507,7 @@ def _bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Reme
     )
     ahead = math.ceil(slowest / 1e9 * report.ceiling.value / loader.num_workers) + 1
     batch = _shared_bytes(recording)
-    if recording.shared_memory_bytes and batch:
-        ahead = min(ahead, int(FULL * recording.shared_memory_bytes / (loader.num_workers * batch)) - 1)
+    ahead = _with_room(recording, ahead)
     loop = _law(recording)
     gain = min(loop.rate(loader.num_workers), report.ceiling.value) / report.baseline.value
     if ahead <= loader.prefetch_factor or gain < 1 + WORTH_SAVING:
@@ -515,6 +522,13 @@ def _bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Reme
         predicted_gain=estimate.computed(gain, down=0.5, up=1.2),
         about=culprit.stage,
     )
+
+
+def _with_room(recording: Recording, ahead: int) -> int:
+    """So many batches ahead for each worker, as far as shared memory has room for them beside one that is in the making."""
+    batches = max(1, _loader(recording).num_workers) * _shared_bytes(recording)
+    free = recording.shared_memory_bytes  # 0 where it is not known
+    return min(ahead, int(FULL * free / batches) - 1) if free and batches else ahead
 
 
 def _work_in_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
@@ -650,7 +664,7 @@ _BEGUN_ANEW = ("new-iterators", "short-epochs")
 _SETTINGS = {
     "trial:threads": (
         "Threads of torch in the loop's process and the workers fight for the cores: give torch fewer threads.",
-        "torch.set_num_threads(1)  # or OMP_NUM_THREADS=1",
+        "import torch\ntorch.set_num_threads(1)  # or OMP_NUM_THREADS=1",
     ),
     "trial:worker-threads": (
         "Libraries in the workers use several threads each: one thread a worker is enough.",
@@ -747,37 +761,33 @@ def _scheduling(recording: Recording, report: Report, culprit: Culprit) -> Remed
     if culprit.cause == "uneven-shards":
         advice = "Give every worker at least one shard: split by get_worker_info(), into as many shards as workers."
         return Remedy(id="even-shards", advice=advice, predicted_gain=culprit.gain, about=culprit.stage)
+    own = _loader(recording).prefetch_factor
+    wanted = max(4, 2 * own)
+    ahead = _with_room(recording, wanted)
+    arguments = [f"prefetch_factor={ahead}"] if ahead > own else []
+    room = ""
+    if ahead < wanted:
+        room = f" The {_mib(recording.shared_memory_bytes)} of shared memory that were free have no room for more (docker: --shm-size)."
     if not _has_in_order(recording):
-        return Remedy(
-            id="order-ahead",
-            advice="Order more batches ahead, so that a slow one is started earlier; torch 2.6 and later can also hand "
-            "out ready batches before it (in_order=False).",
-            patch=f"DataLoader(..., prefetch_factor={_further_ahead(recording)})",
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
+        advice = (
+            "Order more batches ahead, so that a slow one is started earlier; torch 2.6 and later can also hand out ready "
+            "batches before it (in_order=False)."
         )
-    if _loader(recording).num_workers < 2 or not _loader(recording).in_order:
-        return Remedy(
-            id="order-ahead",
-            advice="Order more batches ahead, so that some are ready when none is made.",
-            patch=f"DataLoader(..., prefetch_factor={_further_ahead(recording)})",
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
-        )
-    return Remedy(
-        id="out-of-order",
-        advice=(
+    elif _loader(recording).num_workers < 2 or not _loader(recording).in_order:
+        advice = "Order more batches ahead, so that some are ready when none is made."
+    else:
+        arguments.insert(0, "in_order=False")
+        advice = (
             "Let ready batches overtake a slow one (the order then differs from run to run), or order more batches ahead so "
             "that it is started earlier."
-        ),
-        patch=f"DataLoader(..., in_order=False, prefetch_factor={_further_ahead(recording)})",
+        )
+    return Remedy(
+        id="out-of-order" if "in_order=False" in arguments else "order-ahead",
+        advice=advice + room,
+        patch=f"DataLoader(..., {', '.join(arguments)})" if arguments else None,
         predicted_gain=culprit.gain,
         about=culprit.stage,
     )
-
-
-def _further_ahead(recording: Recording) -> int:
-    return max(4, 2 * _loader(recording).prefetch_factor)
 
 
 def _has_in_order(recording: Recording) -> bool:

@@ -242,7 +242,7 @@ def _crop_only(culprit: Culprit, follower: Stage, kept: float | None) -> Remedy 
             "the size in their header and decode only that: PIL and `torchvision.io` cannot, TurboJPEG can cut it out of the "
             "compressed picture first (at multiples of its blocks of 8 or 16 pixels)."
         ),
-        patch="jpeg = turbojpeg.TurboJPEG()\nimage = jpeg.decode(jpeg.crop(data, left, top, width, height))",
+        patch="import turbojpeg\njpeg = turbojpeg.TurboJPEG()\nimage = jpeg.decode(jpeg.crop(data, left, top, width, height))",
         predicted_gain=None if kept is None else _fewer_pixels(culprit, kept),
         about=culprit.stage,
     )
@@ -326,6 +326,7 @@ def _concurrent_reads(recording: Recording, report: Report, culprit: Culprit) ->
         patch=None
         if not told or threads < 2 or _loader(recording).makes_batches
         else (
+            "from concurrent.futures import ThreadPoolExecutor\n\n"
             "def __getitems__(self, indices):\n"
             "    # every thread needs its own open file (a shared one is moved while another reads); draws come in any order\n"
             f"    with ThreadPoolExecutor({threads}) as pool:\n"
