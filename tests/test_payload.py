@@ -51,6 +51,7 @@ PLANTED = [
     (replace(IMAGE, dtype="float64"), "float32", MIB // 2),
     (replace(IMAGE, dtype="float64", rounded_to="float32"), "float32", MIB // 2),
     (replace(IMAGE, dtype="float64", rounded_to="bfloat16"), "half", MIB // 4),
+    (replace(IMAGE, dtype="float64", rounded_to="float8_e4m3fn"), "float32", MIB // 2),
     (replace(IMAGE, rounded_to="float16"), "half", MIB // 2),
     (replace(IMAGE, min=0, max=255, is_integral=True, rounded_to="float16"), "uint8", MIB // 4),
     (replace(MASK, shape=(64, 128, 32), row_is_one_hot=True, nonzero_fraction=1 / 32), "class-ids", MIB // 128),
@@ -66,6 +67,11 @@ PLANTED = [
     (replace(IMAGE, padding_fraction=0.5, nonzero_fraction=0.5), "padding", MIB // 2),
     (replace(IMAGE, storage_bytes=3 * MIB), "view", MIB),
 ]
+
+
+def test_floats_of_eight_bits_are_not_sent() -> None:
+    """A step that rounds to a type that few libraries know is no reason to send it, and none to give up."""
+    assert found(replace(IMAGE, rounded_to="float8_e4m3fn"), LABELS) == ()
 
 
 @pytest.mark.parametrize(("field", "id", "bytes_after"), PLANTED)

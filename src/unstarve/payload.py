@@ -232,8 +232,8 @@ def _how(item: Finding, field: Field) -> tuple[str, str, int] | None:
         return "ids", _smallest_type(0, field.shape[-1] - 1) or "int64", field.shape[-1]
     if item.id == "mask":
         return ("cast", "bool", 0) if _ITEM_BYTES[field.dtype] > 1 else ("bits", "uint8", field.shape[-1])
-    if item.id in ("half", "float32") and field.rounded_to is not None:
-        return "rounded", field.rounded_to, 0
+    if item.id in ("half", "float32") and (dtype := _rounded_to(field)) is not None:
+        return "rounded", dtype, 0
     if item.id == "uint8":
         return "cast" if field.is_integral else "scaled", "uint8", 0
     if item.id == "narrow-int" and field.min is not None and field.max is not None:
@@ -404,8 +404,13 @@ def _float32(field: Field) -> Finding | None:
     return _finding(field, "float32", field.bytes_per_step / 2, advice, patch)
 
 
+def _rounded_to(field: Field) -> str | None:
+    """The type that the step was seen to round the field to, if it is one that batches are sent in: floats of 8 bits are not."""
+    return field.rounded_to if field.rounded_to in _ITEM_BYTES else None
+
+
 def _rounded(field: Field) -> Finding | None:
-    dtype = field.rounded_to
+    dtype = _rounded_to(field)
     if dtype is None or not _is_float(field):
         return None
     advice = (
