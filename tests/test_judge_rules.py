@@ -917,6 +917,16 @@ def test_a_sampler_is_blamed_at_the_line_that_takes_its_time(share: float, sourc
     assert (culprit.text == line.text) is (source == line.source)
 
 
+def test_a_loop_that_was_never_fed_from_the_host_is_judged_all_the_same() -> None:
+    """Its blocks may have met a validation each time; the sampler and the copy are then compared with nothing."""
+    periods = {"none": 60.0, "device": 30.0, "control:sampler": 55.0, "knockout:collate": 40.0}
+    collate = make_stage("collate", 10, kind="collate")
+    recording = make_recording(periods, body_ms=30, has_device=True, stages=(collate,), payload=(WASTEFUL,))
+    report = judge(recording)
+    assert kinds(report) == ["collate"]
+    assert [remedy.predicted_gain for remedy in leaner(report)] == [None]
+
+
 # --- Other loaders, lines that lead, needs ----------------------------------------------------------------------------
 
 VALID = Loader(number=1, name="DataLoader(Valid)", length=50, batch_size=8, num_workers=0, source="train.py:95")

@@ -185,7 +185,7 @@ def _lighter_copy(recording: Recording, report: Report, item: Finding) -> Estima
     if item.id == "view" or not saved:
         return None
     rates = {rung.id: rung.steps_per_s.value for rung in report.rungs}
-    if "device" not in rates or rates["host"] >= rates["device"]:
+    if not {"device", "host"} <= rates.keys() or rates["host"] >= rates["device"]:
         return None
     period, less_s = 1 / rates["none"], saved * (1 / rates["host"] - 1 / rates["device"])
     most = _law(recording).shorter(less_s).rate(_loader(recording).num_workers) * period  # workers need what they need

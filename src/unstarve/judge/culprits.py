@@ -482,7 +482,7 @@ def _fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:
 
 def _sampler(evidence: Evidence) -> list[Culprit]:
     """What ordering batches costs the loop's own process in every step, with nothing made and nothing sent."""
-    if "control:sampler" not in evidence.rates:
+    if not {"control:sampler", "host"} <= evidence.rates.keys():
         return []
     alone = 1 / evidence.rates["control:sampler"].value - 1 / evidence.rates["host"].value
     period = 1 / evidence.rates["none"].value
