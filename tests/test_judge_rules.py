@@ -104,6 +104,42 @@ def test_several_workers_are_not_blamed_by_computation() -> None:
     assert kinds(report) == ["code"]
 
 
+SIXTH = {f"knockout:step{number}": 67.0 for number in range(6)}
+SIXTHS = tuple(make_stage(f"step{number}", 1) for number in range(6))
+
+
+def test_two_workers_are_too_few_where_more_gain_far_more_than_any_stage() -> None:
+    """Six stages of a sixth of the time each gain 1.19, eight workers 3.9: the stages are named behind them."""
+    report = judge(tried(2, {Settings(num_workers=8): 20.5}, {**STARVED, **SIXTH}, stages=SIXTHS))
+    first, *others = report.verdict.culprits
+    assert (first.kind, first.name) == ("workers", "num_workers=2")
+    assert first.gain.value == pytest.approx(80 / 20.5, rel=0.02)
+    assert {culprit.stage for culprit in others} <= {stage.id for stage in SIXTHS}
+    assert others
+    remedy = next(item for item in report.remedies if item.id == "workers")
+    assert (remedy.patch, remedy.about) == ("DataLoader(..., num_workers=8)", "workers")
+
+
+@pytest.mark.parametrize(
+    ("number", "period", "periods"),
+    [(8, 20.5, {"knockout:step0": 35.0}), (3, 20.5, {}), (8, 62, {}), (8, 20.5, {"trial:affinity": 25.0})],
+    ids=["a stage gains as much", "hardly more workers", "they gain little", "another setting gains as much"],
+)  # fmt: skip
+def test_several_workers_are_not_too_few_for_less(number: int, period: float, periods: dict[str, float]) -> None:
+    """Whatever gains half as much on a log scale, or more, keeps its place."""
+    recording = tried(2, {Settings(num_workers=number): period}, {**STARVED, **SIXTH, **periods}, stages=SIXTHS)
+    report = judge(recording)
+    assert report.verdict.culprits
+    assert "workers" not in kinds(report)
+
+
+def test_several_workers_are_not_too_few_for_a_data_set_that_no_removal_explains() -> None:
+    """A data set of many small steps is blamed as a whole, by what finished samples gain, however much more workers do."""
+    stages = tuple(make_stage(f"step{number}", 1) for number in range(20))
+    report = judge(tried(2, {Settings(num_workers=8): 20.5}, stages=stages))
+    assert [culprit.stage for culprit in report.verdict.culprits] == ["dataset"]
+
+
 def test_another_delivery_alone_says_nothing_of_the_number_of_workers() -> None:
     """A trial of any order with as many workers is no trial of their number."""
     report = judge(tried(2, {Settings(num_workers=2, in_order=False): 40}))

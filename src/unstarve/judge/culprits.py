@@ -38,7 +38,7 @@ from unstarve.judge.walltime import (
     waiting_loader,
     where_waited,
 )
-from unstarve.recording import BRIEF, LATE, BodyLine, Loader, Stage, begun_share
+from unstarve.recording import BRIEF, LATE, BodyLine, Loader, Settings, Stage, begun_share
 from unstarve.report import Culprit, Estimate, WallTime
 
 WORTH = 1.03
@@ -79,6 +79,9 @@ SAME_WORK = 0.9
 
 COMPARABLE = 1 / 3
 """A setting goes before a stage only if it gains this part of what the stage gains, on a log scale."""
+
+FAR = 2.0
+"""Several workers are too few only if more of them gain so many times what anything else does, on a log scale."""
 
 SETTINGS = ("cpu", "scheduling", "workers", "memory")
 """Kinds of culprits that are no stages."""
@@ -128,7 +131,8 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
         unsure = _rare(evidence) or _uncertain(evidence, found) or _by_accounting(evidence)
         ranked = unsure + [culprit for culprit in ranked if culprit.stage not in {other.stage for other in unsure}]
     notable = [culprit for culprit in ranked if _is_notable(evidence, culprit, ranked[0])]
-    return tuple([culprit for culprit in notable if not _is_symptom(culprit, ranked[0])][:5])
+    guilty = [culprit for culprit in notable if not _is_symptom(culprit, ranked[0])]
+    return tuple([*_far_too_few(evidence, [*found, *ranked]), *guilty][:5])
 
 
 def _is_symptom(culprit: Culprit, first: Culprit) -> bool:
@@ -598,11 +602,27 @@ def _workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
         is_few = own <= 1 and settings.num_workers > own
         is_shown = gain.low > 1.0 or _is_promising(gain)
         if is_shown and (is_few or (settings.num_workers < own and gain.value > 1 + evidence.threshold)):
-            sentence = f"Tried in the loop: with {settings} it runs {gain.value:.2f} times as fast as with {own}."
-            return [_workers_culprit(evidence, gain, sentence)]
+            return [_workers_culprit(evidence, gain, _told_workers(own, settings, gain))]
     is_tried = any(settings.num_workers != own for settings, _ in evidence.trials())
     most = evidence.loader.most_workers
     return [] if own > (1 if most is None else 0) or is_tried else _too_few_workers(evidence, own)
+
+
+def _far_too_few(evidence: Evidence, others: Sequence[Culprit]) -> list[Culprit]:
+    """Several workers, where twice as many or more were tried and gain far more than mending anything else would."""
+    own = evidence.loader.num_workers
+    most = max((math.log(max(1.0, other.gain.value)) for other in others), default=0.0)
+    tried = [(gain, settings) for settings, gain in evidence.trials() if settings.num_workers >= 2 * own]
+    least = max(math.log(1 + evidence.threshold), FAR * most)
+    far = [(gain, settings) for gain, settings in tried if gain.low > 1 and math.log(gain.value) >= least]
+    if own < 2 or not far:
+        return []
+    gain, settings = max(far, key=lambda item: item[0].value)
+    return [_workers_culprit(evidence, gain, _told_workers(own, settings, gain))]
+
+
+def _told_workers(own: int, settings: Settings, gain: Estimate) -> str:
+    return f"Tried in the loop: with {settings} it runs {gain.value:.2f} times as fast as with {own}."
 
 
 def _too_few_workers(evidence: Evidence, own: int) -> list[Culprit]:
