@@ -702,6 +702,26 @@ def test_what_the_device_tells_goes_before_what_the_thread_seems_to_do() -> None
 
 
 @pytest.mark.parametrize(
+    ("on_core", "lines", "told"),
+    [(0.4, (FORWARD,), []), (0.95, (FORWARD,), ["step-host"]), (0.95, (FORWARD, LOSS), [])],
+    ids=["rests", "never rests", "spins"],
+)
+def test_a_device_that_tells_nothing_may_compute_beside_the_host(
+    on_core: float, lines: tuple[BodyLine, ...], told: list[str]
+) -> None:
+    """Only a host that hardly rests is known to hold up what may run beside it, and then the device is not the limit."""
+    recording = make_recording(FED, has_device=True, body=lines)
+    blocks = tuple(
+        dataclasses.replace(block, main_cpu_ns=int(on_core * (block.end_ns - block.start_ns)))
+        for block in recording.blocks
+    )
+    report = judge(with_fetches(dataclasses.replace(recording, blocks=blocks), 10))
+    assert (report.verdict.bound, kinds(report)) == ("step", told)
+    assert report.limit is not None
+    assert report.limit.binding == ("main" if told else "device")
+
+
+@pytest.mark.parametrize(
     ("cpu", "delay", "resource"), [(50, 0, "cpu"), (2, 0, "wait"), (20, 30, "cpu")], ids=["works", "asks", "crowded"]
 )
 def test_a_collate_function_that_waits_is_told_so(cpu: int, delay: int, resource: str) -> None:

@@ -896,7 +896,8 @@ def _dropped(evidence: Evidence) -> list[Culprit]:
 
 
 def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
-    """Work of the host in the loop body, where the body also waits for a device: the two take turns."""
+    """Work of the host in the loop body, where the body also waits for a device: the two take turns. Where there is one that
+    does not tell how much it computes, they may also go on side by side, unless the host hardly rests."""
     if evidence.recording.device_busy is not None:
         return _idle_device(evidence, evidence.recording.device_busy)
     busy = evidence.main_cpu_fraction(evidence.ceiling_id)
@@ -904,7 +905,8 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
     lines = [x for x in evidence.recording.body if x.cpu_fraction >= 0.05 and not x.is_torch and not x.waits_often]
     # collections happen in whatever line makes an object, and are a cause of their own
     host = sum(line.cpu_fraction for line in lines) - collecting_share(evidence, evidence.ceiling_id)
-    if not lines or busy < 0.2 or host < 0.15:
+    working = busy - sum(line.cpu_fraction for line in evidence.recording.body if line.waits_often)
+    if not lines or working < (IDLE_BELOW if evidence.recording.has_device else 0.2) or host < 0.15:
         return []
     hottest = _to_blame(evidence, host)
     share = max(hottest.cpu_fraction, hottest.cpu_inclusive)

@@ -237,7 +237,8 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
         busy = evidence.recording.device_busy
         if busy is not None:
             spare += f"; fed from the device, it computes {busy:.0%} of the time"
-        is_device = evidence.recording.has_device and (busy is None or busy > IDLE_BELOW)
+        is_hosts = any(culprit.kind == "step-host" for culprit in culprits) if busy is None else busy <= IDLE_BELOW
+        is_device = evidence.recording.has_device and not is_hosts
         return Limit(binding="device" if is_device else "main", explanation=f"{text}{spare}.")
     if culprits and culprits[0].kind == "copy":
         copy_s = 1 / evidence.rates["host"].value - 1 / evidence.rates["device"].value
