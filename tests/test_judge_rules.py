@@ -325,6 +325,27 @@ def test_of_several_trials_the_best_is_advised() -> None:
     assert found["out-of-order"] == "DataLoader(..., in_order=False)"
 
 
+def test_of_several_numbers_of_workers_the_best_is_blamed_and_advised() -> None:
+    """The evidence and the remedy speak of the same trial, in whatever order they were made."""
+    report = judge(tried(1, {Settings(num_workers=8): 27.0, Settings(num_workers=4): 24.0}))
+    assert "with 4 workers it runs 3.3" in blamed(report, "workers").evidence
+    remedy = next(item for item in report.remedies if item.id == "workers")
+    assert remedy.patch == "DataLoader(..., num_workers=4)"
+
+
+@pytest.mark.parametrize("jitter", [0.01, 0.35], ids=["certain", "promising"])
+def test_a_loader_that_is_better_without_workers_is_told_to_have_none(jitter: float) -> None:
+    """The call loses what a `DataLoader` refuses without workers."""
+    recording = tried(2, {Settings(num_workers=0): 50.0})
+    loader = dataclasses.replace(LOADER, prefetch_factor=4, persistent_workers=True)
+    blocks = make_blocks({**STARVED, "trial:no workers": 50.0}, body_ms=20, jitter=jitter)
+    report = judge(dataclasses.replace(recording, loader=loader, blocks=blocks))
+    assert kinds(report) == ["workers"]
+    remedy = next(item for item in report.remedies if item.id == "workers")
+    assert remedy.patch == "DataLoader(..., num_workers=0, prefetch_factor=None, persistent_workers=False)"
+    assert "Give the loader no workers" in remedy.advice
+
+
 @pytest.mark.parametrize(
     ("torch", "patch"),
     [

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from unstarve import recording as recordings
 from unstarve import tuning
 from unstarve.recording import Block, Loader, Note, Recording, Rung, Settings, Start
+from unstarve.remedies import WITHOUT_WORKERS
 from unstarve.tuning import FINAL, Tuning
 
 MS = 1_000_000
@@ -513,7 +514,7 @@ def test_an_edited_call_has_exactly_the_wanted_values(
     closing = {"[": "]", "f(1, ": ")"}.get(before, "")
     text = f"{before}{call}{closing}\n"
     given = keywords_of(text)
-    reset = tuning.WITHOUT_WORKERS if arguments.get("num_workers") == 0 else {}
+    reset = WITHOUT_WORKERS if arguments.get("num_workers") == 0 else {}
     reset = {name: str(value) for name, value in reset.items() if name in given}
     wanted = {**given, **reset, **{name: str(value) for name, value in arguments.items()}}
     after = edited(tmp_path_factory.getbasetemp(), text, arguments) or text

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from unstarve import estimate, law, storage
 from unstarve.payload import Finding, findings
@@ -30,6 +31,14 @@ HALF = 0.5
 
 FULL = 0.8
 """Share of the free shared memory that batches on their way from workers may take."""
+
+WITHOUT_WORKERS: dict[str, Any] = {
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "timeout": 0,
+    "multiprocessing_context": None,
+}
+"""Arguments that a `DataLoader` takes with workers only, and their values without."""
 
 Rule = Callable[[Recording, Report, Culprit], "Remedy | None"]
 
@@ -62,7 +71,7 @@ def _tried_settings(recording: Recording) -> dict[str, Remedy]:
     worth = [(settings, gain) for settings, gain in gains if settings and gain and _is_worth(gain)]
     found: dict[str, Remedy] = {}
     for settings, gain in sorted(worth, key=lambda item: -item[1].value):
-        remedy = _tried_remedy(_loader(recording).settings, settings, gain)
+        remedy = _tried_remedy(_loader(recording), settings, gain)
         if remedy is not None:
             found.setdefault(remedy.id, remedy)
     return found
@@ -72,13 +81,23 @@ def _is_worth(gain: Estimate) -> bool:
     return gain.low > 1.0 and gain.value >= WORTH_TRIED
 
 
-def _tried_remedy(own: Settings, settings: Settings, gain: Estimate) -> Remedy | None:
-    """The change to these settings; None where no argument of the loader makes it."""
+def changed_arguments(loader: Loader, settings: Settings) -> dict[str, Any]:
+    """What to change in the call: the settings, and what must follow from there being workers or none."""
+    own = loader.settings
     arguments = settings.changes(own)
+    if settings.num_workers and not own.num_workers:
+        arguments["persistent_workers"] = True  # or every epoch would begin with starting them
+    if own.num_workers and not settings.num_workers:
+        known = {"prefetch_factor": own.prefetch_factor != 2, "persistent_workers": loader.persistent_workers}
+        arguments |= {name: WITHOUT_WORKERS[name] for name, is_given in known.items() if is_given}
+    return arguments
+
+
+def _tried_remedy(loader: Loader, settings: Settings, gain: Estimate) -> Remedy | None:
+    """The change to these settings; None where no argument of the loader makes it."""
+    arguments = changed_arguments(loader, settings)
     if not arguments:
         return None
-    if not own.num_workers:
-        arguments["persistent_workers"] = True  # or every epoch would begin with starting them
     patch = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     return Remedy(
         id="out-of-order" if "in_order" in arguments else "workers",
@@ -221,7 +240,11 @@ def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
     loader = _loader(recording)
     loop = _law(recording)
     wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * int(_cores(recording))))
-    number, remedy = _loading(recording, loader, _blamed_number(recording, culprit) or wanted)
+    blamed = _blamed_settings(recording, culprit)
+    if blamed is not None and not blamed.num_workers:
+        remedy = _tried_remedy(loader, blamed, culprit.gain)
+        return None if remedy is None else replace(remedy, id="workers", about=culprit.stage)
+    number, remedy = _loading(recording, loader, wanted if blamed is None else blamed.num_workers)
     gain = culprit.gain
     if gain.is_computed and report.baseline is not None:  # for as many as are of use
         most = min(gain.value, loop.rate(number) / report.baseline.value)
@@ -229,12 +252,12 @@ def _more_workers(recording: Recording, report: Report, culprit: Culprit) -> Rem
     return replace(remedy, id="workers", predicted_gain=gain, about=culprit.stage)
 
 
-def _blamed_number(recording: Recording, culprit: Culprit) -> int | None:
-    """The workers that were tried and gained what the culprit says, if that was not computed."""
+def _blamed_settings(recording: Recording, culprit: Culprit) -> Settings | None:
+    """Those that were tried and gained what the culprit says, if that was not computed."""
     for rung in recording.rungs:
         gain = estimate.contrast(recording.blocks, rung.id, "none") if rung.settings is not None else None
         if rung.settings is not None and gain is not None and gain.value == culprit.gain.value:
-            return rung.settings.num_workers
+            return rung.settings
     return None
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from unstarve import estimate, law, syntax
-from unstarve.recording import Block, Loader, Recording, Rung, Settings
-from unstarve.remedies import limited_threads
+from unstarve.recording import Block, Recording, Rung, Settings
+from unstarve.remedies import WITHOUT_WORKERS, changed_arguments, limited_threads
 from unstarve.report import Caveat, Estimate
 
 SCHEMA = "unstarve.tuning/1"
@@ -29,14 +29,6 @@ WORTH = 1.02
 
 AS_GOOD = 0.97
 """Fewer workers whose interval stays above this are as good."""
-
-WITHOUT_WORKERS: dict[str, Any] = {
-    "prefetch_factor": None,
-    "persistent_workers": False,
-    "timeout": 0,
-    "multiprocessing_context": None,
-}
-"""Arguments that a `DataLoader` takes with workers only, and their values without."""
 
 UNTRIED = ("few-workers", "no-main-guard", "no-settings", "trial-failed")
 """Notes of settings that could not be tried."""
@@ -142,7 +134,7 @@ def judge(recording: Recording) -> Tuning | None:
     if final is not None and final.settings is not None and gain is not None and _is_better(own, final.settings, gain):
         best = final.settings
     promising = None if gain is not None else next((item for item in tried if _is_faster(item.gain)), None)
-    arguments = _arguments(loader, best)
+    arguments = changed_arguments(loader, best)
     keeps, share = _should_keep_workers(recording, best)
     if keeps:
         arguments["persistent_workers"] = True
@@ -190,18 +182,6 @@ def _over_epochs(recording: Recording, rung: Rung, rate: Estimate) -> Estimate |
 
 def _blocks(recording: Recording, rung: str) -> list[Block]:
     return [block for block in recording.blocks if block.rung == rung]
-
-
-def _arguments(loader: Loader, best: Settings) -> dict[str, Any]:
-    """What to change in the call: the settings, and what must follow from there being workers or none."""
-    own = loader.settings
-    arguments = best.changes(own)
-    if best.num_workers and not own.num_workers:
-        arguments["persistent_workers"] = True  # or every epoch would begin with starting them
-    if own.num_workers and not best.num_workers:
-        known = {"prefetch_factor": own.prefetch_factor != 2, "persistent_workers": loader.persistent_workers}
-        arguments |= {name: WITHOUT_WORKERS[name] for name, is_given in known.items() if is_given}
-    return arguments
 
 
 def _rounds(recording: Recording, rung: str) -> int:

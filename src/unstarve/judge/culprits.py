@@ -598,11 +598,15 @@ def _workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
     own = evidence.loader.num_workers
     if evidence.loader.kind == "other":
         return []
+    shown = []
     for settings, gain in evidence.trials():
         is_few = own <= 1 and settings.num_workers > own
         is_shown = gain.low > 1.0 or _is_promising(gain)
         if is_shown and (is_few or (settings.num_workers < own and gain.value > 1 + evidence.threshold)):
-            return [_workers_culprit(evidence, gain, _told_workers(own, settings, gain))]
+            shown.append((settings, gain))
+    if shown:
+        settings, gain = max(shown, key=lambda item: item[1].value)
+        return [_workers_culprit(evidence, gain, _told_workers(own, settings, gain))]
     is_tried = any(settings.num_workers != own for settings, _ in evidence.trials())
     most = evidence.loader.most_workers
     return [] if own > (1 if most is None else 0) or is_tried else _too_few_workers(evidence, own)
