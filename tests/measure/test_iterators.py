@@ -910,6 +910,40 @@ def test_workers_that_outlive_epochs_do_not_outlive_their_loader(make: Make) -> 
     assert [(loader.made, loader.keeps_workers) for loader in recording.loaders] == [(2, False)]
 
 
+class Rebatched(IterableDataset):
+    """Single numbers out of the batches of a loader of its own."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for batch in DataLoader(self.dataset, batch_size=4):
+            yield from batch
+
+
+class Summed(Dataset):
+    """Sums of what a loader of its own gives."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return sum(batch.sum() for batch in DataLoader(Numbers(4, first=index), batch_size=2))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("make", engines())
+def test_a_loader_that_a_data_set_iterates_is_the_data_sets_own(make: Make, workers: int) -> None:
+    """It gives the data set its batches, and the loop goes on to get those of the loader around it."""
+    engine = make()
+    with installed(engine):
+        assert numbers(DataLoader(Rebatched(Numbers(24)), batch_size=3, num_workers=workers)) == list(range(24))
+        loader = DataLoader(Summed(), batch_size=3, num_workers=workers)
+        for _ in range(2):
+            assert numbers(loader) == [4 * index + 6 for index in range(12)]
+    assert [found.name for found in engine.loaders] == ["DataLoader(Rebatched)", "DataLoader(Summed)"]
+
+
 def trained(loader: Any) -> Iterator[float]:
     """A training loop that is a generator."""
     weight = torch.ones(200, 200, requires_grad=True)

@@ -281,6 +281,8 @@ class Engine:
         self._is_disturbed = False
         self._asked_ns = 0
         self._ask_ranks_ns = 0
+        self._is_making = False
+        """Whether a batch of a loader of torch's is waited for: without workers, its data set runs."""
         self._loader_error: BaseException | None = None
         self._deferred: Exception | None = None
         """Error of a batch that was taken beside the loop, which meets it in place of its next batch."""
@@ -297,6 +299,8 @@ class Engine:
         """The iterator over `loader` that the loop gets; the loader's own where we have no business."""
         if os.getpid() != self._pid or self._is_through():
             return make_iterator(loader)
+        if self._is_making and threading.get_ident() == self.thread and not getattr(loader, "num_workers", 0):
+            return make_iterator(loader)  # part of what the data set of another loader does for a batch
         if threading.get_ident() != self.thread:
             self.was_in_thread = True
             return make_iterator(loader)
@@ -617,7 +621,11 @@ class Engine:
         if self.target is None and not self._passive and self._consider(session):
             step = None
         self._asked_ns = self.clock_ns()  # what we did since the loop asked is no wait for a batch
-        batch, telemetry = self._batch(session, step)
+        self._is_making = session.fleet is not None
+        try:
+            batch, telemetry = self._batch(session, step)
+        finally:
+            self._is_making = False
         lent, marked_ns = None, 0
         delivered = self.clock_ns()
         if self._may_lend(session):

@@ -164,8 +164,11 @@ class WorkerInit:
         instruments = Instruments(self._board, worker_id)
         original = _DatasetKind.create_fetcher
 
-        def create(*arguments: Any) -> Any:
-            return instruments.attach(original(*arguments))
+        def create(kind: Any, dataset: Any, *rest: Any) -> Any:
+            fetcher = original(kind, dataset, *rest)
+            info = get_worker_info()
+            is_own = info is not None and info.dataset is dataset  # and not of a loader that the data set iterates
+            return instruments.attach(fetcher) if is_own else fetcher
 
         _DatasetKind.create_fetcher = staticmethod(create)  # type: ignore[method-assign]  # this process ends with its loader
 
