@@ -19,7 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 
 from unstarve import errors, judge, simulate
 from unstarve.measure.engine import Engine, natural_period_ns
-from unstarve.measure.experiment import Options, Step
+from unstarve.measure.experiment import Bench, Give, Options, Program, Step
 from unstarve.measure.hook import installed
 
 pytestmark = pytest.mark.live
@@ -250,6 +250,33 @@ def test_a_worker_that_hangs_ends_the_wait(is_ignored: bool, request: pytest.Fix
         for _batch in loader:
             pass
     assert not workers_running() - before
+
+
+def ending(bench: Bench) -> Program:
+    """A program that has what it wants at once."""
+    yield Give("loader")
+
+
+class Rarely(pipelines.Slow):
+    """One sample takes as long as a hanging file system does."""
+
+    def __getitem__(self, index: int) -> object:
+        time.sleep(3.0 if index == 40 else 0.001)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("is_passive", [True, False])
+def test_a_loop_that_is_left_alone_waits_as_long_as_without_us(is_passive: bool, workers: int) -> None:
+    """One that is only watched, and one that goes on after its diagnosis."""
+    engine = Engine(passive=is_passive, stop=False, patience_s=1.0, program=lambda bench, options: ending(bench))
+    count = 0
+    with installed(engine):
+        for _batch in DataLoader(Rarely(0.0, 60), num_workers=workers):
+            time.sleep(0.002)
+            count += 1
+    assert count == 60
+    assert engine.is_finished != is_passive
 
 
 def natural_step(wait: int, body: int) -> Step:

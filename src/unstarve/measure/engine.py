@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import mmap
 import os
 import statistics
@@ -184,7 +185,7 @@ class Engine:
         command: what is being run, for the report.
         loader: number or class name of the loader to diagnose; None to choose.
         stop: whether the loop is ended when the experiment is done.
-        patience_s: longest wait for one batch.
+        patience_s: longest wait for one batch, as long as the loop is diagnosed.
         passive: clock only, serve nothing from cache.
         simulate_step_ms: pull the loader against a simulated accelerator with this step, instead of the script's loop.
         lead: in distributed training, the rank that is diagnosed.
@@ -212,7 +213,7 @@ class Engine:
         self._command = command
         self.wanted_loader = loader
         self._stop = stop
-        self._patience_s = patience_s
+        self._patience_s = math.inf if passive else patience_s  # nothing of ours can be why a batch takes long
         self._passive = passive
         self._simulate_step_ms = simulate_step_ms
         self._simulated: Session | None = None
@@ -967,6 +968,9 @@ class Engine:
             self._last_generation = self.target.fleet.issue({"mode": "run"})
         if self._stop:
             self.close()
+        for session in self._sessions.values():
+            if session.fleet is not None:
+                session.fleet.wait_as_without_us()
 
     # Cached batches ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import math
 import os
 import random
 import signal
@@ -252,6 +253,10 @@ class Fleet:
         if getattr(self._inner, "_timeout", 0):
             self._inner._timeout = 0
         self._clone.__dict__["timeout"] = 0
+
+    def wait_as_without_us(self) -> None:
+        """Let a batch take as long as it may from now on."""
+        self._patience = _Patience(math.inf)
 
     @property
     def is_endless(self) -> bool:
