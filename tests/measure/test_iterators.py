@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -908,6 +909,26 @@ def test_workers_that_outlive_epochs_do_not_outlive_their_loader(make: Make) -> 
     recording = engine.recording()
     assert [start.natural for start in recording.starts] == [True, True]
     assert [(loader.made, loader.keeps_workers) for loader in recording.loaders] == [(2, False)]
+
+
+@pytest.mark.parametrize(("workers", "is_persistent"), [(0, False), (1, False), (1, True)])
+@pytest.mark.parametrize("make", engines())
+def test_a_loader_that_is_gone_leaves_nothing_behind(make: Make, workers: int, is_persistent: bool) -> None:
+    """Neither its data set nor its workers, as where a script goes through one shard of its data after the other."""
+    before = len(psutil.Process().children())
+    engine = make()
+    with installed(engine), torch.no_grad():
+        for length in (10, 14, 18):
+            dataset = Numbers(length)
+            found = weakref.ref(dataset)
+            loader = DataLoader(dataset, batch_size=2, num_workers=workers, persistent_workers=is_persistent)
+            for _ in range(2):
+                assert len(numbers(loader)) == length
+            del loader, dataset
+            gc.collect()
+            assert found() is None
+            assert len(psutil.Process().children()) == before
+    assert len(engine.loaders) == 3
 
 
 class Rebatched(IterableDataset):

@@ -358,6 +358,13 @@ class Engine:
             return
         fleet.close()
 
+    def _orphaned(self, session: Session, _: Any) -> None:
+        """A loader is gone: its workers end, as they would without us, unless others have taken their place."""
+        fleet = session.fleet
+        if os.getpid() == self._pid and fleet is not None and fleet.is_orphaned:
+            with contextlib.suppress(Exception):  # the interpreter may be on its way out
+                self.dropped(session)
+
     def _simulate(self, session: Session, loader: Any, make_iterator: Callable[[Any], Any], step_ms: float) -> None:
         """Run our own loop over the loader, for as many epochs as it takes or until one has no batches; the script has the
         loader to itself afterwards.
@@ -497,7 +504,7 @@ class Engine:
         fleet = Fleet(
             session.loader, session.make_iterator, board=session.boards.setdefault(settings, Switchboard()),
             patience_s=self._patience_s if settings is None else min(self._patience_s, TRIAL_PATIENCE_S), can_repeat=session.length is not None, number=session.fleets_made,
-            settings=settings,
+            settings=settings, when_orphaned=functools.partial(self._orphaned, session),
         )  # fmt: skip
         if session is self.target and not self.options.only_baseline:
             fleet.repeat()

@@ -74,6 +74,10 @@ class Endless:
                 return
             items, taken_ns = self._begun()
 
+    def let_go(self) -> None:
+        """Forget the sampler, which knows the data set; no further epoch begins."""
+        self._sampler, self.may_repeat = (), False
+
     def __len__(self) -> int:
         return len(self._sampler)
 
@@ -132,6 +136,7 @@ class Fleet:
         can_repeat: whether the sampler may be made to begin again, so that the caller decides where an epoch ends.
         number: tells this fleet from others of the same loader.
         settings: the loader's settings to try; None for the script's own.
+        when_orphaned: called when the loader is gone, maybe by the garbage collector, in any thread.
     """
 
     def __init__(
@@ -144,12 +149,13 @@ class Fleet:
         can_repeat: bool,
         number: int,
         settings: Settings | None = None,
+        when_orphaned: Callable[[Any], None] | None = None,
     ) -> None:
         self.sampler: Endless | None = None
         self.number = number
         self.settings = settings
         self._patience = _Patience(patience_s)
-        self._clone = object.__new__(_kind_of_copies(type(loader)))
+        self._clone: Any = object.__new__(_kind_of_copies(type(loader)))
         self._clone.__dict__.update(loader.__dict__)
         if settings is not None:
             self._clone.__dict__.update(_attributes(settings, loader))
@@ -162,15 +168,20 @@ class Fleet:
             self._clone.__dict__[name] = self.sampler
         self._make_iterator = make_iterator
         self._iterator: Any = None
-        self._loader = weakref.ref(loader)
+        self._loader = weakref.ref(loader, when_orphaned)
         self._inner: Any = None
         self._unwrapped: tuple[Any, Telemetry | None] = (None, None)
         self._is_kept_busy = False
 
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the loader is gone."""
+        return self._loader() is None
+
     def outlives_epoch(self, loader: Any) -> bool:
         """Whether its workers go on with the next epoch of this loader, as they would without us."""
-        is_persistent = self._clone.persistent_workers and self.workers > 0
-        return is_persistent and self._loader() is loader
+        is_persistent = self._clone is not None and self._clone.persistent_workers and self.workers > 0
+        return is_persistent and not self.is_orphaned and self._loader() is loader
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers; returns its generation."""
@@ -281,14 +292,17 @@ class Fleet:
         return batch, telemetry or self._unwrapped[1]
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers for good, and let go of the loader's data set."""
         if self._is_kept_busy:  # or they would be waited for
             self.issue({"mode": "idle"})
         iterator, self._iterator = self._iterator, None
-        self._clone.__dict__["_iterator"] = None
+        inner, self._inner = self._inner, None
+        self._clone, self._unwrapped = None, (None, None)
+        if self.sampler is not None:
+            self.sampler.let_go()
         if iterator is not None:
             end_workers(self._loader(), iterator)
-        for worker in getattr(self._inner, "_workers", ()):
+        for worker in getattr(inner, "_workers", ()):
             worker.join(timeout=JOIN_S)  # one that had to be terminated is not gone at once
 
 
