@@ -898,6 +898,28 @@ def test_an_order_reaches_the_workers_of_every_later_epoch(is_persistent: bool) 
             assert len(numbers(loader)) == 40
 
 
+def test_orders_reach_a_loader_that_kept_workers_from_before() -> None:
+    """As in a notebook, where somebody looked at a batch first; no epoch ends early, and the loader is left as it was."""
+    obeyed: list[bool] = []
+
+    def program(bench: Bench) -> Program:
+        generation = bench.issue({"mode": "uncollated"})
+        while True:
+            step = yield Give("loader", generation)
+            obeyed.append(step.telemetry is not None and step.telemetry.generation == generation)
+
+    loader = DataLoader(Numbers(40), batch_size=2, num_workers=2, persistent_workers=True)
+    next(iter(loader))
+    kept = loader._iterator
+    engine = Engine(Options(), program=lambda bench, options: program(bench))
+    with installed(engine):
+        for _epoch in range(4):
+            assert len(numbers(loader)) == 40
+    assert any(obeyed)
+    assert loader._iterator is kept
+    assert numbers(loader) == list(range(40))
+
+
 @pytest.mark.parametrize("make", engines())
 def test_workers_that_outlive_epochs_do_not_outlive_their_loader(make: Make) -> None:
     """A loader that is made anew for every epoch, of other data, starts workers for each, whatever it is told to keep."""

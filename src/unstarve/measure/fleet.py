@@ -205,12 +205,15 @@ class Fleet:
         """Make the iterator: workers start, or go on with another epoch if they are persistent.
 
         Args:
-            must_obey: whether an iterator will not do that a stateful loader has made to be asked for its state, without
-                our instruments; another then begins in that state, under other random draws.
+            must_obey: whether an iterator will not do that the loader has already, without our instruments: one that keeps
+                its workers, or that a stateful loader has made to be asked for its state; another then begins in that
+                state, under other random draws.
         """
         before = dict(self._clone.__dict__)
         if must_obey and before.get("_initial_iter_for_state_dict"):
             self._clone.load_state_dict(self._clone.state_dict())
+        elif must_obey:
+            self._clone.__dict__["_iterator"] = None
         self._iterator = self._make_iterator(self._clone)
         self._mirror(before)
         inner = _torch_iterator(self._iterator)
