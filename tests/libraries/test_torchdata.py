@@ -100,6 +100,33 @@ def test_a_state_is_saved_and_restored(kind: Any, workers: int) -> None:
         assert [batch.long().tolist() for batch in second] == whole
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("is_watched", [(True, False), (False, True), (True, True)])
+def test_a_state_goes_between_runs_that_are_watched_and_that_are_not(workers: int, is_watched: tuple) -> None:
+    """What is saved in one is restored in the other: the rest of the epoch has the samples that were still to come."""
+
+    def begin() -> Any:
+        torch.manual_seed(6)
+        return StatefulDataLoader(Numbers(), batch_size=4, shuffle=True, num_workers=workers)
+
+    def watching(is_wanted: bool) -> Any:
+        return installed(Engine(passive=True)) if is_wanted else contextlib.nullcontext()
+
+    whole = [batch[:, 0].long().tolist() for batch in begin()]
+    with watching(is_watched[0]):
+        first = begin()
+        batches = iter(first)
+        got = [next(batches)[:, 0].long().tolist() for _ in range(2)]
+        state = first.state_dict()
+        del batches
+    torch.manual_seed(7)
+    with watching(is_watched[1]):
+        second = StatefulDataLoader(Numbers(), batch_size=4, shuffle=True, num_workers=workers)
+        second.load_state_dict(state)
+        got += [batch[:, 0].long().tolist() for batch in second]
+    assert got == whole
+
+
 def test_its_stages_are_found() -> None:
     """The statements of the data set are timed in the loader's own workers."""
     engine = Engine(Options(budget_s=1.0))

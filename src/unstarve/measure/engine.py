@@ -501,10 +501,13 @@ class Engine:
 
     def _new_fleet(self, session: Session, settings: Settings | None) -> Fleet:
         session.fleets_made += 1
+        # How far a stateful loader is may be known to its sampler's iterator alone, and a checkpoint is for later runs.
+        is_saved = self._passive and hasattr(session.loader, "state_dict")
         fleet = Fleet(
             session.loader, session.make_iterator, board=session.boards.setdefault(settings, Switchboard()),
-            patience_s=self._patience_s if settings is None else min(self._patience_s, TRIAL_PATIENCE_S), can_repeat=session.length is not None, number=session.fleets_made,
-            settings=settings, when_orphaned=functools.partial(self._orphaned, session),
+            patience_s=self._patience_s if settings is None else min(self._patience_s, TRIAL_PATIENCE_S),
+            can_repeat=session.length is not None and not is_saved, number=session.fleets_made, settings=settings,
+            when_orphaned=functools.partial(self._orphaned, session),
         )  # fmt: skip
         if session is self.target and not self.options.only_baseline:
             fleet.repeat()
