@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from unstarve import cli
+
 pytestmark = pytest.mark.live
 
 DATA = """
@@ -143,9 +145,30 @@ def test_a_module_runs_with_relative_imports(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r.json").read_text())["verdict"]["bound"] == "input"
 
 
+@pytest.mark.parametrize("command", ["run", "tune", "watch"])
+@pytest.mark.parametrize("own", [("--quiet", "-m", "train"), ("-mtrain",), ("--json", "-m", "-m", "train")])
+def test_what_follows_a_module_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, own: tuple[str, ...]
+) -> None:
+    """Options that are called as ours are, `--` and `-h` too: Python's own end with the module."""
+    given: list[str] = []
+
+    def note(module: str, arguments: tuple[str, ...]) -> None:
+        given.extend([module, *arguments])
+        raise cli.UsageError("seen")
+
+    theirs = ["--save", "model.pt", "-momentum", "0.9", "--quiet", "--new", "--rank", "-h", "--", "x", "-m", "other"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("unstarve.script.from_module", note)
+    with pytest.raises(cli.UsageError, match="seen"):
+        cli.cli([command, *own, *theirs], standalone_mode=False)
+    assert given == ["train", *theirs]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("run", "--quiet", "-m"), "-m"),
         (("run",), "No script given"),
         (("run", "missing.py"), "missing.py"),
         (("run", "-m", "no.such.module"), "no.such.module"),

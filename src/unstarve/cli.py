@@ -70,6 +70,27 @@ def cli() -> None:
     """
 
 
+class _Running(click.Command):
+    """A command whose options end with `-m MODULE`, as those of Python itself do: all that follows is the module's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What click asks for."""
+        end = self._end_of_options(ctx, args)
+        return super().parse_args(ctx, args if end is None else [*args[:end], "--", *args[end:]])
+
+    def _end_of_options(self, ctx: click.Context, args: list[str]) -> int | None:
+        """Where the module's own arguments begin; None where no module is given."""
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option) and not option.is_flag]
+        with_value = {name for option in options for name in option.opts}
+        at = 0
+        while at < len(args) and args[at].startswith("-") and args[at] not in ("-", "--"):
+            is_module = args[at].startswith("-m")
+            at += 2 if args[at] in with_value else 1
+            if is_module:
+                return at if at <= len(args) else None
+        return None
+
+
 def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--json", "json_path", metavar="PATH", help="Write the report as JSON ('-' for stdout)."),
@@ -101,7 +122,7 @@ def _experiment_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cli.command(cls=_Running, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @_experiment_options
 @click.option("--full", is_flag=True, help="Measure every rung, whatever the first rounds say.")
 @click.option("--depth", type=click.IntRange(min=0), default=4, show_default=True, help="Levels of calls to look into.")
@@ -154,7 +175,7 @@ def run(
     _conclude(engine, ending, output, goes_on=go_on)
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cli.command(cls=_Running, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON ('-' for stdout).")
 @_experiment_options
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
@@ -632,7 +653,7 @@ def _answer(text: str, path: str | None, draw: Callable[[bool], str]) -> None:
         click.echo(f"Written: JSON {path}.")
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cli.command(cls=_Running, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
 @_output_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
