@@ -31,6 +31,13 @@ def test_any_iterable_is_diagnosed_by_the_outer_rungs() -> None:
     assert "outer-rungs-only" in {caveat.id for caveat in report.caveats}
 
 
+def test_an_iterable_that_begins_only_once_is_judged_by_what_it_gave() -> None:
+    """A generator that is used up before the budget is over has its verdict."""
+    batches = (time.sleep(0.008) or torch.rand(4) for _ in range(60))
+    report = unstarve.diagnose(batches, lambda batch: time.sleep(0.002), budget=60, full=True, quiet=True)
+    assert report.verdict.bound == "input"
+
+
 def test_probe_serves_ones_own_loop_and_hands_over_the_report() -> None:
     """The loop ends by itself when the diagnosis is done, and the report is given to `on_report`."""
     reports: list[Report] = []
@@ -56,6 +63,7 @@ def test_watching_serves_every_batch_once() -> None:
         (3, print, unstarve.UsageError, "loader is 3"),
         ([1], "step", unstarve.UsageError, "step is 'step'"),
         ([], print, unstarve.MeasurementError, "empty"),
+        (iter([1, 2, 3]), print, unstarve.MeasurementError, "gave 3 batches"),
     ],
 )
 def test_what_cannot_be_diagnosed_is_refused_with_a_reason(loader, step, error, message) -> None:

@@ -113,7 +113,7 @@ def _probed(
         return
     if report.baseline is None or report.ceiling is None:
         raise MeasurementError(
-            f"No verdict: the loader gave {engine.steps_total} batches in all, too few to compare rungs. "
+            f"No verdict: the loader gave {engine.most_batches} batches in all, too few to compare rungs. "
             "Give it more data, smaller batches, or repeat the loader."
         )
     reports.append(report)
@@ -135,6 +135,8 @@ def _epochs(engine: Any, loader: Iterable[Any]) -> Iterator[Any]:
                 raise MeasurementError(f"No verdict: {engine.why_alone}")
             count += 1
             yield batch
+        if not count and engine.most_batches:  # an iterable that begins only once: there is what it gave
+            return
         if not count:
             raise MeasurementError("No verdict: the loader is empty, it gave no batch at all.")
 
