@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import importlib
 import itertools
+import random
 import sys
 import threading
 import time
@@ -536,6 +537,54 @@ class Unready:
 def test_a_sampler_that_has_no_length_yet_is_not_asked_twice(make: Make) -> None:
     with installed(make()):
         assert numbers(DataLoader(Numbers(6), batch_sampler=Unready())) == list(range(6))
+
+
+class Bucketed:
+    """A batch sampler that draws its batches anew whenever it is asked for them, or how many there are."""
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if isinstance(self.generator, torch.Generator):
+            order = torch.randperm(24, generator=self.generator).tolist()
+        elif isinstance(self.generator, random.Random):
+            order = self.generator.sample(range(24), 24)
+        else:
+            order = self.generator.permutation(24).tolist()
+        return iter([order[at : at + 4] for at in range(0, 24, 4)])
+
+    def __len__(self) -> int:
+        return len(list(self))
+
+
+@pytest.mark.parametrize("make", engines())
+@pytest.mark.parametrize(
+    "generator",
+    [
+        lambda: np.random,
+        lambda: np.random.default_rng(1),
+        lambda: np.random.RandomState(1),
+        lambda: torch.Generator().manual_seed(1),
+        lambda: random.Random(1),
+    ],
+    ids=["numpy", "own of numpy", "old of numpy", "own of torch", "own of Python"],
+)
+def test_a_sampler_that_draws_to_count_gives_what_it_gives_without_us(make: Make, generator: Callable[[], Any]) -> None:
+    def drawn() -> list[int]:
+        np.random.seed(5)
+        return numbers(DataLoader(Numbers(24), batch_sampler=Bucketed(generator()))) + np.random.rand(1).tolist()
+
+    plain = drawn()
+    with installed(make()):
+        assert drawn() == plain
+
+
+def test_a_sampler_that_draws_from_the_system_is_left_to_it() -> None:
+    """Its numbers are nobody's to put back."""
+    with installed(Engine(passive=True)):
+        loader = DataLoader(Numbers(24), batch_sampler=Bucketed(random.SystemRandom()))
+        assert sorted(numbers(loader)) == list(range(24))
 
 
 @pytest.mark.parametrize("make", engines())

@@ -117,8 +117,8 @@ def seeding_names(names: set[str], function: types.FunctionType | None = None, o
 
 @contextmanager
 def put_back(sources: Iterable[Any]) -> Iterator[None]:
-    """Leave these generators as they were found, whatever is drawn or seeded meanwhile."""
-    states = [(source, _state(source)) for source in sources]
+    """Leave these generators as they were found, as far as their state can be read, whatever is drawn or seeded meanwhile."""
+    states = [(source, _state(source)) for source in sources if _can_be_put_back(source)]
     try:
         yield
     finally:

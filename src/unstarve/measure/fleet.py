@@ -10,7 +10,6 @@ import ctypes
 import inspect
 import math
 import os
-import random
 import signal
 import threading
 import time
@@ -24,6 +23,7 @@ from torch.utils.data import DataLoader, _DatasetKind
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from unstarve.errors import Stalled
+from unstarve.measure import draws
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Instruments, Telemetry, Token, WorkerInit, untagged
 from unstarve.recording import Settings
@@ -90,14 +90,13 @@ def epoch_length(loader: Any) -> int | None:
     is_plain = has_workers_of_ours(loader) and type(loader).__len__ is DataLoader.__len__
     if not is_plain or loader._dataset_kind != _DatasetKind.Map:
         return None
-    states = torch.get_rng_state(), random.getstate()
-    try:
-        return len(loader)
-    except Exception:  # a length that cannot be told before the first epoch, by the sampler's own method
-        return None
-    finally:  # a sampler may draw its batches to count them
-        torch.set_rng_state(states[0])
-        random.setstate(states[1])
+    samplers = (loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
+    sources = [*draws.shared(), *(source for sampler in samplers for source in draws.own(sampler))]
+    with draws.put_back(sources):  # a sampler may draw its batches to count them
+        try:
+            return len(loader)
+        except Exception:  # a length that cannot be told before the first epoch, by the sampler's own method
+            return None
 
 
 def has_workers_of_ours(loader: Any, make_iterator: Callable[[Any], Any] | None = None) -> bool:
