@@ -237,18 +237,26 @@ def test_an_exception_of_the_dataset_comes_through_unchanged(workers: int) -> No
     assert str(ours).replace("Pid", "") == str(plain).replace("Pid", "")
 
 
-@pytest.mark.parametrize("is_ignored", [False, True])
-def test_a_worker_that_hangs_ends_the_wait(is_ignored: bool, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("handling", ["Python's", "ignored", "the script's"])
+def test_a_worker_that_hangs_ends_the_wait(handling: str, request: pytest.FixtureRequest) -> None:
     """When no batch arrives within the patience, the loop is ended with `Stalled`, and the workers are gone; also where
-    the process was started with interrupts ignored, as from a script in the background."""
-    handler = signal.SIG_IGN if is_ignored else signal.default_int_handler
-    request.addfinalizer(functools.partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, handler)))
+    the process was started with interrupts ignored, as from a script in the background, and where the script saves its
+    work on Ctrl-C, which nobody has pressed."""
+    called: list[int] = []
+    handlers = {
+        "Python's": signal.default_int_handler,
+        "ignored": signal.SIG_IGN,
+        "the script's": lambda number, frame: called.append(number),
+    }
+    former = signal.signal(signal.SIGINT, handlers[handling])
+    request.addfinalizer(functools.partial(signal.signal, signal.SIGINT, former))
     before = workers_running()
     engine = Engine(Options(budget_s=5), patience_s=1.5)
     loader = DataLoader(pipelines.Slow(600.0), batch_size=1, num_workers=1)
     with installed(engine), pytest.raises(errors.Stalled, match="no batch arrived"):
         for _batch in loader:
             pass
+    assert not called
     assert not workers_running() - before
 
 

@@ -366,13 +366,13 @@ class _Patience:
 
     def fire(self) -> None:
         """Interrupt the main thread as Ctrl-C would; torch's waits end every five seconds, for where that is ignored, as it
-        is in what a shell script starts in the background."""
+        is in what a shell script starts in the background, or would run a handler of the script's."""
         self._has_fired = True
-        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
             main = ctypes.c_ulong(threading.main_thread().ident or 0)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(KeyboardInterrupt))
-        else:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 class _Watch(threading.Thread):
