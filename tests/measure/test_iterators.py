@@ -1002,6 +1002,23 @@ def test_a_loader_that_is_gone_leaves_nothing_behind(make: Make, workers: int, i
     assert len(engine.loaders) == 3
 
 
+@pytest.mark.parametrize("make", engines())
+def test_a_loop_that_met_a_bad_sample_leaves_nothing_behind(make: Make) -> None:
+    """The error that it caught knows what the loop had, such as a model and a batch on the device."""
+
+    def train() -> Any:
+        model = torch.nn.Linear(2, 2)
+        with pytest.raises(ValueError, match="cannot be read"):
+            numbers(loader)
+        return weakref.ref(model)
+
+    loader = DataLoader(Numbers(20, bad=15), batch_size=2)
+    with installed(make()):
+        found = train()
+        gc.collect()
+        assert found() is None
+
+
 class Rebatched(IterableDataset):
     """Single numbers out of the batches of a loader of its own."""
 

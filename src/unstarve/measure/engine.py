@@ -285,6 +285,7 @@ class Engine:
         self._is_making = False
         """Whether a batch of a loader of torch's is waited for: without workers, its data set runs."""
         self._loader_error: BaseException | None = None
+        """Error of the loader's, as long as the program, which may have asked for the batch, can meet it."""
         self._deferred: Exception | None = None
         """Error of a batch that was taken beside the loop, which meets it in place of its next batch."""
 
@@ -637,6 +638,7 @@ class Engine:
             batch, telemetry = self._batch(session, step)
         finally:
             self._is_making = False
+            self._loader_error = None  # its traceback keeps the loop's own frames, with all that is in them
         lent, marked_ns = None, 0
         delivered = self.clock_ns()
         if self._may_lend(session):
@@ -766,7 +768,8 @@ class Engine:
         except StopIteration:
             raise
         except Exception as error:
-            self._loader_error = error
+            if session is self.target and not self.is_finished:
+                self._loader_error = error
             session.delivered += 1  # a batch that failed is one of the epoch's
             raise
 
