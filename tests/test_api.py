@@ -57,6 +57,15 @@ def test_watching_serves_every_batch_once() -> None:
     assert reports[0].verdict.culprits == ()
 
 
+def test_watching_a_loop_that_is_left_early_gives_the_account() -> None:
+    """Of what it took until then, and once."""
+    reports: list[Report] = []
+    for number in unstarve.watch([1, 2, 3, 4], on_report=reports.append):
+        if number == 2:
+            break
+    assert len(reports) == 1
+
+
 @pytest.mark.parametrize(
     ("loader", "step", "error", "message"),
     [

@@ -142,21 +142,29 @@ def _epochs(engine: Any, loader: Iterable[Any]) -> Iterator[Any]:
 
 
 def watch(loader: Iterable[Any], *, on_report: Callable[[Report], Any] | None = None) -> Iterator[Any]:
-    """The batches of `loader`, untouched, with the time of every step clocked; at the end the account is printed.
+    """The batches of `loader`, untouched, with the time of every step clocked; at the end, or where the loop is left
+    before, the account is printed, or given to `on_report`.
 
     Nothing is served from cache, so the account says where time went and not what mending would gain.
     """
+    from unstarve.judge import account
     from unstarve.measure.engine import Engine
 
     engine = Engine(command="unstarve.watch", passive=True)
-    try:
-        yield from engine.iterate(loader, type(loader).__iter__)
-    finally:
-        engine.close()
-    from unstarve.judge import account
 
-    report = account(engine.recording())
-    if on_report is not None:
-        on_report(report)
-    else:
-        sys.stdout.write(str(report))
+    def tell() -> None:
+        report = account(engine.recording())
+        if on_report is not None:
+            on_report(report)
+        else:
+            sys.stdout.write(str(report))
+
+    try:
+        try:
+            yield from engine.iterate(loader, type(loader).__iter__)
+        finally:
+            engine.close()
+    except GeneratorExit:  # as after `break`
+        tell()
+        raise
+    tell()
