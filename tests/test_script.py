@@ -100,6 +100,14 @@ def test_a_package_may_put_folders_before_others_on_the_path(name: str) -> None:
     assert sys.path == ["/first", str(Path.cwd()), *rest]
 
 
+def test_a_package_sees_the_arguments_that_python_would_show_it() -> None:
+    package("import sys; seen = sys.argv", __main__="import sys; seen = sys.argv")
+    program = script.from_module("trainer", ("--amp", "x"))
+    assert sys.modules["trainer"].seen == ["-m", "--amp", "x"]
+    script.execute(program)
+    assert program.module.seen == [program.filename, "--amp", "x"]
+
+
 @pytest.mark.parametrize(
     ("init", "error"),
     [

@@ -74,6 +74,7 @@ def from_module(name: str, arguments: Sequence[str]) -> Script:
     """
     own, folder = _first_entry(), os.getcwd()
     sys.path.insert(0, folder)
+    sys.argv = ["-m", *arguments]  # what Python shows the packages
     try:
         spec = _find(name)
         if spec is not None and spec.submodule_search_locations is not None:
