@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import multiprocessing
@@ -104,7 +105,10 @@ def test_batches_under_the_full_rung_are_byte_identical(kind: str, workers: int,
 def workers_running() -> set[int]:
     """Processes below this one, but for the servers that Python keeps once spawn or forkserver was used."""
     below = psutil.Process().children(recursive=True)
-    commands = {child.pid: " ".join(child.cmdline()) for child in below}
+    commands = {}
+    for child in below:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends just now
+            commands[child.pid] = " ".join(child.cmdline())
     return {pid for pid, text in commands.items() if "resource_tracker" not in text and "forkserver" not in text}
 
 
