@@ -349,10 +349,10 @@ def test_a_loader_that_is_better_without_workers_is_told_to_have_none(jitter: fl
 @pytest.mark.parametrize(
     ("torch", "patch"),
     [
-        ("2.4.1+cu121", "DataLoader(..., prefetch_factor=4)"),
-        ("2.6.0", "DataLoader(..., in_order=False, prefetch_factor=4)"),
-        ("2.10.0a0+git1", "DataLoader(..., in_order=False, prefetch_factor=4)"),
-        (None, "DataLoader(..., in_order=False, prefetch_factor=4)"),
+        ("2.4.1+cu121", "DataLoader(..., prefetch_factor=9)"),
+        ("2.6.0", "DataLoader(..., in_order=False, prefetch_factor=9)"),
+        ("2.10.0a0+git1", "DataLoader(..., in_order=False, prefetch_factor=9)"),
+        (None, "DataLoader(..., in_order=False, prefetch_factor=9)"),
     ],
 )
 def test_arguments_that_this_torch_lacks_are_not_advised(torch: str | None, patch: str) -> None:
@@ -373,6 +373,7 @@ def stalled(**facts) -> Remedy:
 @pytest.mark.parametrize(
     ("batch_mib", "torch", "patch"),
     [
+        (2, "2.5", "DataLoader(..., prefetch_factor=9)"),
         (5, "2.5", "DataLoader(..., prefetch_factor=4)"),
         (6, "2.5", "DataLoader(..., prefetch_factor=3)"),
         (8, "2.5", None),
@@ -386,7 +387,23 @@ def test_no_more_batches_are_ordered_ahead_than_shared_memory_has_room_for(
     image = dataclasses.replace(IMAGE, bytes=batch_mib * MIB, storage_bytes=batch_mib * MIB)
     remedy = stalled(environment={"torch": torch}, payload=(image,), shared_memory_bytes=64 * MIB)
     assert remedy.patch == patch
-    assert ("--shm-size" in remedy.advice) is (batch_mib > 5)
+    assert ("--shm-size" in remedy.advice) is (batch_mib > 2)
+
+
+def test_how_often_a_loop_stalls_is_told() -> None:
+    """By the distance of the waits that are many times as long as a step, in the longest look."""
+    recording = tried(2, {})
+    fetches, waits = (*(MS,) * 14, 300 * MS, 300 * MS), [0] * 48
+    waits[3] = waits[18] = waits[33] = 300 * MS
+    blocks = tuple(
+        dataclasses.replace(
+            block, end_ns=block.start_ns + (900 + 48 * 20) * MS, fetches_ns=fetches, waits_ns=tuple(waits), bodies_ns=(20 * MS,) * 48,
+        )
+        if block.rung == "none" else block
+        for block in recording.blocks
+    )  # fmt: skip
+    report = judge(dataclasses.replace(recording, blocks=blocks))
+    assert "The loop stalls about once in 15 steps." in blamed(report, "scheduling").evidence
 
 
 @pytest.mark.parametrize(("late_ms", "gain", "is_blamed"), [(300, None, True), (300, 1.0, False), (20, None, False)])

@@ -360,6 +360,9 @@ def collecting(blocks: Sequence[Block]) -> tuple[float, float]:
     return in_workers, sum(block.main_collected_ns for block in blocks) / max(1, span)
 
 
+STALL = 8
+"""A batch that is waited for so many times as long as a step usually takes stalls the loop."""
+
 LONG = 3
 """A block of the loop as it is that has so many times the steps of others is a long look at it."""
 

@@ -525,12 +525,8 @@ def _bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Reme
     if culprit.stage != "late" or report.baseline is None or report.ceiling is None:
         return None
     loader = _loader(recording)
-    slowest = max(
-        (fetch for block in recording.blocks if block.rung == "none" for fetch in block.fetches_ns), default=0
-    )
-    ahead = math.ceil(slowest / 1e9 * report.ceiling.value / loader.num_workers) + 1
     batch = _shared_bytes(recording)
-    ahead = _with_room(recording, ahead)
+    ahead = _with_room(recording, _to_bridge(recording, report.ceiling.value))
     loop = _law(recording)
     gain = min(loop.rate(loader.num_workers), report.ceiling.value) / report.baseline.value
     if ahead <= loader.prefetch_factor or gain < 1 + WORTH_SAVING:
@@ -538,13 +534,24 @@ def _bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Reme
     return Remedy(
         id="prefetch",
         advice=(
-            f"Have {ahead} batches ordered ahead for each worker, to bridge {slowest / 1e9:.2g} s without a new one. They take up "
+            f"Have {ahead} batches ordered ahead for each worker, to bridge {_slowest_s(recording):.2g} s without a new one. They take up "
             f"to {_mib(loader.num_workers * (ahead - loader.prefetch_factor) * batch)} more of shared memory."
         ),
         patch=f"DataLoader(..., prefetch_factor={ahead})",
         predicted_gain=estimate.computed(gain, down=0.5, up=1.2),
         about=culprit.stage,
     )
+
+
+def _slowest_s(recording: Recording) -> float:
+    """What the slowest batch of the loop as it is took to make."""
+    made = (fetch for block in recording.blocks if block.rung == "none" for fetch in block.fetches_ns)
+    return max(made, default=0) / 1e9
+
+
+def _to_bridge(recording: Recording, steps_per_s: float) -> int:
+    """So many batches ahead for each worker would feed the loop while the slowest batch is made."""
+    return math.ceil(_slowest_s(recording) * steps_per_s / max(1, _loader(recording).num_workers)) + 1
 
 
 def _with_room(recording: Recording, ahead: int) -> int:
@@ -786,6 +793,8 @@ def _scheduling(recording: Recording, report: Report, culprit: Culprit) -> Remed
         return Remedy(id="even-shards", advice=advice, predicted_gain=culprit.gain, about=culprit.stage)
     own = _loader(recording).prefetch_factor
     wanted = max(4, 2 * own)
+    if report.ceiling is not None:
+        wanted = max(wanted, _to_bridge(recording, report.ceiling.value))
     ahead = _with_room(recording, wanted)
     arguments = [f"prefetch_factor={ahead}"] if ahead > own else []
     room = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -38,7 +39,7 @@ from unstarve.judge.walltime import (
     waiting_loader,
     where_waited,
 )
-from unstarve.recording import BRIEF, LATE, BodyLine, Loader, Settings, Stage, begun_share
+from unstarve.recording import BRIEF, LATE, STALL, BodyLine, Loader, Settings, Stage, begun_share
 from unstarve.report import Culprit, Estimate, WallTime
 
 WORTH = 1.03
@@ -742,10 +743,21 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
             evidence=(
                 f"Workers are busy only {busy:.0%} of the time while the loop waits; a usual batch takes "
                 f"{figure(fetches[len(fetches) // 2] / 1e6)} ms, the slowest {figure(fetches[-1] / 1e6)} ms "
-                f"(n={len(fetches)}).{_where_late(evidence)}{how}"
+                f"(n={len(fetches)}).{_how_often(evidence)}{_where_late(evidence)}{how}"
             ),
         )
     ]
+
+
+def _how_often(evidence: Evidence) -> str:
+    """Every how many steps the loop stalls, if it did so more than once in the longest look at it."""
+    block = max(evidence.of("none"), key=lambda block: block.steps)
+    periods = [wait + body for wait, body in zip(block.waits_ns, block.bodies_ns, strict=True)]
+    usual = statistics.median(periods)
+    stalls = [place for place, wait in enumerate(block.waits_ns) if wait > STALL * usual]
+    if len(stalls) < 2:
+        return ""
+    return f" The loop stalls about once in {figure((stalls[-1] - stalls[0]) / (len(stalls) - 1))} steps."
 
 
 def _where_late(evidence: Evidence) -> str:

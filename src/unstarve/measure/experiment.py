@@ -25,7 +25,7 @@ from unstarve.measure.reorder import Orders
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
 from unstarve.payload import Change
-from unstarve.recording import LONG, USED_NS, Block, BodyLine, Head, Note, Rung, Settings, Stage, collecting
+from unstarve.recording import LONG, STALL, USED_NS, Block, BodyLine, Head, Note, Rung, Settings, Stage, collecting
 from unstarve.report import Estimate
 from unstarve.storage import STORABLE
 
@@ -86,9 +86,6 @@ LONG_LOOK = 0.25
 
 MOST_LONG_STEPS = 250
 """Steps of it at most."""
-
-STALL = 8
-"""A batch that is waited for so many times as long as a step usually takes stalls the loop."""
 
 MOST_STEPS = 120
 """Steps of a block at most: a fast loop must not run out of data before the rungs are compared."""
