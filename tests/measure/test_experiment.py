@@ -111,6 +111,22 @@ def test_the_second_round_begins_with_the_first_suspect_and_with_where_workers_r
     assert names[-1] == "samples"
 
 
+@pytest.mark.parametrize(("samples", "is_behind"), [(1.0, True), (1.1, True), (1.8, False)])
+def test_what_lies_behind_the_stages_is_looked_at_soon_where_most_is_to_be_gained_there(
+    samples: float, is_behind: bool
+) -> None:
+    """Such as the sampler: noise that has finished samples gain a little must not put it off."""
+    lab = Experiment(Bench(STARVED), Options(budget_s=60))
+    rates = {"none": 10.0, "samples": 10.0 * samples, "host": 30.0, "knockout:code:1": 11.0, "control:sampler": 12.0}
+    for name, rate in rates.items():
+        lab.add(Rung(id=name, label=name, kind="knockout"), "loader", {"mode": "run"})
+        period = int(1e9 / rate)
+        lab._blocks.append(
+            Block(rung=name, round=0, start_ns=0, end_ns=8 * period, waits_ns=(0,) * 8, bodies_ns=(period,) * 8)
+        )
+    assert ("control:sampler" in lab._names_of_round(1)[:3]) is is_behind
+
+
 @pytest.mark.parametrize("budget_s", [5.0, 20.0, 60.0])
 def test_the_budget_bounds_the_experiment(budget_s: float) -> None:
     """It ends about when its time is over, and has measured the loop as it is and fed from cache by then."""

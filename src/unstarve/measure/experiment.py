@@ -696,9 +696,10 @@ class Experiment:
         return [name for name in weighty if name in _FIRST or self._may_be(name, best)]
 
     def _first_suspects(self) -> list[str]:
-        """The knock-out of the stage that takes most of the workers' time; what is behind all stages where finished samples
-        make the loop no faster."""
-        if HOST.id in self._rungs and self._ratio(SAMPLES.id, NONE.id) < 1.03 < self._ratio(HOST.id, SAMPLES.id):
+        """The knock-out of the stage that takes most of the workers' time; what is behind all stages where more is to be gained
+        there than by finished samples."""
+        behind = self._ratio(HOST.id, SAMPLES.id)
+        if HOST.id in self._rungs and behind > max(1.03, self._ratio(SAMPLES.id, NONE.id)):
             return [*_OF_EVERY_LOADER, NO_LOADING.id]
         found = (name for name in self._rungs if name.startswith("knockout:") and name not in _OF_EVERY_LOADER)
         return list(found)[:1]
