@@ -291,6 +291,7 @@ class Experiment:
         self._pass = 0
         self._period_ns = 0.0
         self._is_starved = False
+        self._is_sampler_seen = False
         self.budget_s = options.budget_s or DEFAULT_BUDGET_S
         self._blocks: list[Block] = []
         self._rungs: dict[str, tuple[Rung, str, dict[str, Any]]] = {}
@@ -613,6 +614,7 @@ class Experiment:
 
     def _rounds(self) -> Program:
         yield from self._usual_rounds()
+        yield from self._look_at_sampler()
         number = 1 + max((block.round for block in self._blocks), default=0)
         is_stalling = yield from self._long_look(number)
         if is_stalling:
@@ -652,7 +654,6 @@ class Experiment:
         return turn * int(max(0.0, steps) // turn)
 
     def _usual_rounds(self) -> Program:
-        is_sampler_seen = False
         for number in range(self._options.max_rounds):
             names = self._names_of_round(number)
             for name in names:
@@ -662,9 +663,7 @@ class Experiment:
             if number == 0:
                 yield from self._sample_body()
             self._refine(number)
-            if not is_sampler_seen and self._ratio(HOST.id, NO_LOADING.id) > 1 + self._options.threshold / 2:
-                is_sampler_seen = True
-                yield from self._sample_sampler()
+            yield from self._look_at_sampler()
             if number == 1:
                 yield from self._add_orders()
                 yield from self._look_at_heads()
@@ -736,8 +735,12 @@ class Experiment:
             yield from self._profile_device()
         self._bench.audit()
 
-    def _sample_sampler(self) -> Program:
-        """See which lines of the sampler take its time, over unmeasured steps in which nothing is made."""
+    def _look_at_sampler(self) -> Program:
+        """See once which lines of the sampler take its time, if it costs the loop something, over unmeasured steps in which
+        nothing is made."""
+        if self._is_sampler_seen or self._ratio(HOST.id, NO_LOADING.id) <= 1 + self._options.threshold / 2:
+            return
+        self._is_sampler_seen = True
         self._issue({"mode": "idle"})
         began = self._bench.clock_ns()
         watch = self._bench.sampler_watch()
