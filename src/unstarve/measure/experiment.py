@@ -84,6 +84,12 @@ SAMPLED_S = 0.5
 LONG_LOOK = 0.25
 """Share of the budget for a long look at a loop that seems fed."""
 
+MAYBE_FED = 1.3
+"""A headroom above this is none of a loop that is fed, however unsure."""
+
+MANY = 60
+"""Steps of the loop as it is, in blocks that each begin with few batches ready, after which a small headroom is believed."""
+
 MOST_LONG_STEPS = 250
 """Steps of it at most."""
 
@@ -624,7 +630,7 @@ class Experiment:
         """A long block of a loop that seems fed, or that stalls: where it stalls once in many batches, short ones lie between
         the stalls or happen to meet one. Returns whether it is another rate than theirs."""
         steps = self._long_steps()
-        if not (self._seems_fed() or self._stalls()) or steps < LONG * self._block_steps(NONE, "loader"):
+        if not self._may_stall() or steps < LONG * self._block_steps(NONE, "loader"):
             return False
         before = len(self._blocks)
         yield from self.block(NONE.id, number, steps)
@@ -633,9 +639,19 @@ class Experiment:
         usual = [estimate.rate(block) for block in self._blocks[:before] if block.rung == NONE.id]
         return bool(found) and estimate.differ(found, usual, self._options.threshold)
 
+    def _is_time_to_look(self, number: int) -> bool:
+        """Whether what is left of the budget is to go into a long look."""
+        return number > 0 and self.elapsed_s() > (1 - LONG_LOOK) * self.budget_s and self._may_stall()
+
+    def _may_stall(self) -> bool:
+        return self._seems_fed() or self._stalls()
+
     def _seems_fed(self) -> bool:
-        is_known = {HOST.id, NONE.id} <= {block.rung for block in self._blocks}
-        return is_known and self._ratio(self._ceiling_id(), NONE.id) <= 1 + self._options.threshold
+        """Whether it is not shown in many steps that input costs the loop anything, nor likely that it costs much."""
+        headroom = estimate.contrast(self._blocks, self._ceiling_id(), NONE.id)
+        seen = sum(block.steps for block in self._blocks if block.rung == NONE.id)
+        is_shown = headroom is not None and headroom.low > 1 + self._options.threshold and seen >= MANY
+        return headroom is not None and headroom.value < MAYBE_FED and not is_shown
 
     def _stalls(self) -> bool:
         """Whether a batch was waited for many times as long as a step takes."""
@@ -657,7 +673,7 @@ class Experiment:
         for number in range(self._options.max_rounds):
             names = self._names_of_round(number)
             for name in names:
-                if self._is_out_of_time(number):
+                if self._is_out_of_time(number) or self._is_time_to_look(number):
                     return
                 yield from self.block(name, number)
             if number == 0:
@@ -667,8 +683,7 @@ class Experiment:
             if number == 1:
                 yield from self._add_orders()
                 yield from self._look_at_heads()
-            is_late = self.elapsed_s() > (1 - LONG_LOOK) * self.budget_s
-            if self._is_decided(number) or (number > 1 and is_late and (self._seems_fed() or self._stalls())):
+            if self._is_decided(number):
                 return
 
     def _names_of_round(self, number: int) -> list[str]:
