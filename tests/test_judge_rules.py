@@ -1167,13 +1167,19 @@ def test_a_long_look_at_the_loop_stands_for_the_short_ones_that_it_contradicts(r
 
 
 @pytest.mark.parametrize(
-    ("torchs", "gain"), [(0.1, 1 / 0.4), (0.4, 1 / 0.5)], ids=["hands out items", "computes what it runs over"]
+    ("head", "gain"),
+    [
+        ("for i in x:", 1 / 0.3),
+        ("for i, j in zip(x.flatten(), y.flatten(), strict=True):", 1 / 0.3),
+        ("for i in net(x):", 1 / 0.5),
+        ("for i in zip(x, net(x)):", 1 / 0.5),
+    ],
 )
-def test_what_a_loop_costs_goes_with_the_line_that_it_is_for(torchs: float, gain: float) -> None:
+def test_what_a_loop_costs_goes_with_the_line_that_it_is_for(head: str, gain: float) -> None:
     """Iterating over a tensor is torch's time, and is saved where the line in the loop is; a model's time is not."""
     lines = (
         BodyLine(source="a.py:9", text="n[i] += 1", wall_fraction=0.5, cpu_fraction=0.5, cpu_inclusive=0.5, loop=8),
-        BodyLine(source="a.py:8", text="for i in x:", wall_fraction=torchs, cpu_fraction=torchs, is_torch=True),
+        BodyLine(source="a.py:8", text=head, wall_fraction=0.2, cpu_fraction=0.2, is_torch=True),
         BodyLine(source="b.py:8", text="y = net(x)", wall_fraction=0.1, cpu_fraction=0.1, is_torch=True),
     )
     blocks = tuple(

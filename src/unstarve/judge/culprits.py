@@ -936,12 +936,20 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
     return [_host_culprit("host work in the loop body", hottest, "cpu", value, sentence)]
 
 
+_HANDS_OUT = re.compile(
+    r"((zip|enumerate|range|reversed|flatten|ravel|view|reshape|squeeze|unbind|split|detach|cpu|to|float|long|int) ?)*"
+)
+"""Names of the calls in the head of a loop that gives items of tensors and computes nothing."""
+
+
 def _of_its_loop(evidence: Evidence, line: BodyLine) -> float:
-    """What torch does for the loop around a line, such as handing out the items of a tensor: it goes with the line. Where
-    that is as much as the line takes, the loop runs over what is worth computing."""
+    """What torch does for the loop around a line where that hands out the items of tensors: it goes with the line. A loop
+    that runs over what a model computes does not."""
     source = f"{line.source.rpartition(':')[0]}:{line.loop}"
-    spent = sum(x.cpu_fraction for x in evidence.recording.body if x.is_torch and line.loop and x.source == source)
-    return spent if spent < HALF * line.cpu_fraction else 0.0
+    heads = [x for x in evidence.recording.body if x.is_torch and line.loop and x.source == source]
+    return sum(
+        head.cpu_fraction for head in heads if _HANDS_OUT.fullmatch(" ".join(re.findall(r"\w+(?=\()", head.text)))
+    )
 
 
 def _to_blame(evidence: Evidence, host: float) -> BodyLine:
