@@ -151,20 +151,14 @@ def watch(loader: Iterable[Any], *, on_report: Callable[[Report], Any] | None = 
     from unstarve.measure.engine import Engine
 
     engine = Engine(command="unstarve.watch", passive=True)
-
-    def tell() -> None:
-        report = account(engine.recording())
-        if on_report is not None:
-            on_report(report)
-        else:
-            sys.stdout.write(str(report))
-
     try:
-        try:
-            yield from engine.iterate(loader, type(loader).__iter__)
-        finally:
-            engine.close()
-    except GeneratorExit:  # as after `break`
-        tell()
-        raise
-    tell()
+        yield from engine.iterate(loader, type(loader).__iter__)
+    except GeneratorExit:  # as after `break`: this generator ends with it
+        pass
+    finally:
+        engine.close()
+    report = account(engine.recording())
+    if on_report is not None:
+        on_report(report)
+    else:
+        sys.stdout.write(str(report))

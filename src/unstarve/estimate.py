@@ -5,9 +5,10 @@ too little about the next block. Rates are compared on the logarithmic scale, wh
 alike; contrasts are paired by round, so that drift between rounds cancels.
 
 Blocks are few (three to ten a rung), so the variance of each rung is moderated: it is a mean of the rung's own variance
-and the variance pooled over the rungs of its sort (served from cache, or with the workers at work), weighted by degrees of freedom (G. K. Smyth, "Linear models and empirical Bayes
-methods", Stat. Appl. Genet. Mol. Biol. 3(1), 2004, with a fixed prior weight). Student's t with the summed degrees of
-freedom gives the interval. Assumption: block log-rates scatter independently and about normally around the rung's rate.
+and the variance pooled over the rungs of its sort (served from cache, or with the workers at work), weighted by degrees
+of freedom (G. K. Smyth, "Linear models and empirical Bayes methods", Stat. Appl. Genet. Mol. Biol. 3(1), 2004, with a
+fixed prior weight). Student's t with the summed degrees of freedom gives the interval. Assumption: block log-rates
+scatter independently and about normally around the rung's rate.
 """
 
 from __future__ import annotations

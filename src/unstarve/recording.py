@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 import types
 import typing
 from collections.abc import Sequence
@@ -362,6 +363,16 @@ def collecting(blocks: Sequence[Block]) -> tuple[float, float]:
 
 STALL = 8
 """A batch that is waited for so many times as long as a step usually takes stalls the loop."""
+
+
+def stalls(blocks: Sequence[Block]) -> list[int]:
+    """Places, counted through the blocks, of the batches that were waited for many times as long as a step takes."""
+    waits = [wait for block in blocks for wait in block.waits_ns]
+    bodies = [body for block in blocks for body in block.bodies_ns]
+    periods = [wait + body for wait, body in zip(waits, bodies, strict=True)]
+    usual = statistics.median(periods) if periods else 0
+    return [place for place, wait in enumerate(waits) if wait > STALL * usual]
+
 
 LONG = 3
 """A block of the loop as it is that has so many times the steps of others is a long look at it."""

@@ -177,10 +177,7 @@ def _leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
         advice = None
         if item.bytes_before - item.bytes_after >= WORTH_SAVING * whole:
             held = sum(field.storage_bytes_per_step for field in recording.payload) if item.id == "view" else whole
-            advice = (
-                f"{item.advice} {_mib(item.bytes_before)} of the batch's {_mib(held)} would become "
-                f"{_mib(item.bytes_after)}."
-            )
+            advice = f"{item.advice} {_mib(item.bytes_before)} of the batch's {_mib(held)} would become {_mib(item.bytes_after)}."
         elif item.id == "small-tensors" and guilty & {"copy", "ipc"}:
             advice = f"{item.advice} Handing each of them over costs more than its bytes do."
         if advice is not None:

@@ -27,6 +27,11 @@ def _member(value: str, allowed: tuple[str, ...], what: str) -> None:
         raise ValueError(f"{what} is {value!r}, expected one of {', '.join(allowed)}")
 
 
+def short_place(source: str) -> str:
+    """`file:line` without the folders."""
+    return source.replace("\\", "/").rpartition("/")[2]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A figure with its 95 % interval."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -23,7 +22,6 @@ from unstarve.judge.evidence import (
     reach_of,
     share_of,
     shared_wait_s,
-    short_place,
     waiting_of,
 )
 from unstarve.judge.memory import collected, collecting_share, copied_pages
@@ -39,8 +37,8 @@ from unstarve.judge.walltime import (
     waiting_loader,
     where_waited,
 )
-from unstarve.recording import BRIEF, LATE, STALL, BodyLine, Loader, Settings, Stage, begun_share
-from unstarve.report import Culprit, Estimate, WallTime
+from unstarve.recording import BRIEF, LATE, BodyLine, Loader, Settings, Stage, begun_share, stalls
+from unstarve.report import Culprit, Estimate, WallTime, short_place
 
 WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
@@ -591,7 +589,12 @@ def _own_copy(evidence: Evidence) -> list[Culprit]:
 
 
 def _moves_data(line: BodyLine) -> bool:
-    return any(_MOVES.search(name) for name in re.findall(r"[\w.]+(?=\()", line.text))
+    return any(_MOVES.search(name) for name in _called(line.text))
+
+
+def _called(text: str) -> list[str]:
+    """Names that a line calls, dots included."""
+    return re.findall(r"[\w.]+(?=\()", text)
 
 
 def _workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
@@ -752,12 +755,10 @@ def _stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
 def _how_often(evidence: Evidence) -> str:
     """Every how many steps the loop stalls, if it did so more than once in the longest look at it."""
     block = max(evidence.of("none"), key=lambda block: block.steps)
-    periods = [wait + body for wait, body in zip(block.waits_ns, block.bodies_ns, strict=True)]
-    usual = statistics.median(periods)
-    stalls = [place for place, wait in enumerate(block.waits_ns) if wait > STALL * usual]
-    if len(stalls) < 2:
+    places = stalls([block])
+    if len(places) < 2:
         return ""
-    return f" The loop stalls about once in {figure((stalls[-1] - stalls[0]) / (len(stalls) - 1))} steps."
+    return f" The loop stalls about once in {figure((places[-1] - places[0]) / (len(places) - 1))} steps."
 
 
 def _where_late(evidence: Evidence) -> str:
@@ -936,9 +937,10 @@ def _step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
     return [_host_culprit("host work in the loop body", hottest, "cpu", value, sentence)]
 
 
-_HANDS_OUT = re.compile(
-    r"((zip|enumerate|range|reversed|flatten|ravel|view|reshape|squeeze|unbind|split|detach|cpu|to|float|long|int) ?)*"
-)
+_HANDS_OUT = {
+    "zip", "enumerate", "range", "reversed", "flatten", "ravel", "view", "reshape", "squeeze", "unbind", "split", "detach",
+    "cpu", "to", "float", "long", "int",
+}  # fmt: skip
 """Names of the calls in the head of a loop that gives items of tensors and computes nothing."""
 
 
@@ -947,9 +949,11 @@ def _of_its_loop(evidence: Evidence, line: BodyLine) -> float:
     that runs over what a model computes does not."""
     source = f"{line.source.rpartition(':')[0]}:{line.loop}"
     heads = [x for x in evidence.recording.body if x.is_torch and line.loop and x.source == source]
-    return sum(
-        head.cpu_fraction for head in heads if _HANDS_OUT.fullmatch(" ".join(re.findall(r"\w+(?=\()", head.text)))
-    )
+    return sum(head.cpu_fraction for head in heads if _HANDS_OUT.issuperset(map(_last_name, _called(head.text))))
+
+
+def _last_name(called: str) -> str:
+    return called.rpartition(".")[2]
 
 
 def _to_blame(evidence: Evidence, host: float) -> BodyLine:

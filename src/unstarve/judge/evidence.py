@@ -210,11 +210,6 @@ def counted(number: float, noun: str) -> str:
     return f"{figure(number)} {noun}{'' if number == 1 else 's'}"
 
 
-def short_place(source: str) -> str:
-    """`file:line` without the folders."""
-    return source.replace("\\", "/").rpartition("/")[2]
-
-
 def find_stage(stages: Sequence[Stage], ident: str) -> Stage | None:
     return next((stage for stage in stages if stage.id == ident), None)
 

@@ -20,7 +20,6 @@ from unstarve.judge.evidence import (
     figure,
     share_of,
     shared_wait_s,
-    short_place,
     step_varies,
     waiting_of,
     without_copies,
@@ -39,7 +38,18 @@ from unstarve.judge.walltime import (
 )
 from unstarve.recording import Recording, Stage
 from unstarve.remedies import remedies
-from unstarve.report import Caveat, Culprit, Estimate, Limit, Report, RungResult, StageResult, Verdict, WallTime
+from unstarve.report import (
+    Caveat,
+    Culprit,
+    Estimate,
+    Limit,
+    Report,
+    RungResult,
+    StageResult,
+    Verdict,
+    WallTime,
+    short_place,
+)
 
 NEAR_WAITING = 3
 """Up to so many times the threshold a headroom that the loop does not wait for is no matter of input: it comes from

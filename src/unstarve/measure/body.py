@@ -137,9 +137,8 @@ class BodySampler:
     def _stage(self, frame: FrameType | None) -> Place | None:
         while self._with_stages and frame is not None and not is_package_file(frame.f_code.co_filename):
             code = frame.f_code
-            if (
-                code.co_flags & inspect.CO_GENERATOR and code.co_filename != ast.__file__
-            ):  # which is what takes code apart
+            is_ours = code.co_filename == ast.__file__  # taking code apart
+            if code.co_flags & inspect.CO_GENERATOR and not is_ours:
                 place = (code.co_filename, code.co_firstlineno)
                 if place not in self._names:
                     self._names[place] = _stage_name(frame)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import linecache
 import math
 import random
-import statistics
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -25,7 +24,7 @@ from unstarve.measure.reorder import Orders
 from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings, Telemetry
 from unstarve.payload import Change
-from unstarve.recording import LONG, STALL, USED_NS, Block, BodyLine, Head, Note, Rung, Settings, Stage, collecting
+from unstarve.recording import LONG, USED_NS, Block, BodyLine, Head, Note, Rung, Settings, Stage, collecting, stalls
 from unstarve.report import Estimate
 from unstarve.storage import STORABLE
 
@@ -84,14 +83,14 @@ SAMPLED_S = 0.5
 LONG_LOOK = 0.25
 """Share of the budget for a long look at a loop that seems fed."""
 
+MOST_LONG_STEPS = 250
+"""Steps of it at most."""
+
 MAYBE_FED = 1.3
 """A headroom above this is none of a loop that is fed, however unsure."""
 
 MANY = 60
 """Steps of the loop as it is, in blocks that each begin with few batches ready, after which a small headroom is believed."""
-
-MOST_LONG_STEPS = 250
-"""Steps of it at most."""
 
 MOST_STEPS = 120
 """Steps of a block at most: a fast loop must not run out of data before the rungs are compared."""
@@ -655,10 +654,7 @@ class Experiment:
 
     def _stalls(self) -> bool:
         """Whether a batch was waited for many times as long as a step takes."""
-        waits = [wait for block in self._blocks if block.rung == NONE.id for wait in block.waits_ns]
-        bodies = [body for block in self._blocks if block.rung == NONE.id for body in block.bodies_ns]
-        periods = [wait + body for wait, body in zip(waits, bodies, strict=True)]
-        return bool(waits) and max(waits) > STALL * statistics.median(periods)
+        return bool(stalls([block for block in self._blocks if block.rung == NONE.id]))
 
     def _long_steps(self) -> int:
         """Steps for which there is time, in whole turns of the workers and short of an epoch."""

@@ -2,7 +2,8 @@
 
 What is sent less of says `payload.changes`. The worker packs the collated batch, and compares it with what comes out of
 unpacking, since a later batch may hold what the audited ones did not; only what the step rounds anyway comes rounded,
-and what it does not read all alike. The loop's side unpacks on the device where the loop uses one, and the script's own copy to it then has nothing left to do.
+and what it does not read all alike. The loop's side unpacks on the device where the loop uses one, and the script's own
+copy to it then has nothing left to do.
 """
 
 from __future__ import annotations
@@ -112,10 +113,10 @@ def _whole(change: Change, small: torch.Tensor, shape: torch.Size) -> torch.Tens
     if change.how == "ids":
         return torch.nn.functional.one_hot(small.long(), change.classes).to(dtype)
     if change.how == "bits":
-        return (
-            (small.unsqueeze(-1) >> torch.arange(7, -1, -1, device=small.device) & 1)
-            .flatten(-2)[..., : change.classes]
-            .to(dtype)
-            .contiguous()
-        )
+        return _bits(small)[..., : change.classes].to(dtype).contiguous()
     return small.to(dtype).div_(255) if change.how == "scaled" else small.to(dtype)
+
+
+def _bits(packed: torch.Tensor) -> torch.Tensor:
+    """Eight values for each byte, in the order of `numpy.packbits`."""
+    return (packed.unsqueeze(-1) >> torch.arange(7, -1, -1, device=packed.device) & 1).flatten(-2)

@@ -158,7 +158,7 @@ def _look(leaf: Any, facts: _Values | None, share: float | None, duplicate_of: s
     size_bytes = _size_bytes(leaf)
     return _Look(
         kind="tensor" if is_tensor else "array" if is_array else "other",
-        dtype=str(leaf.dtype).removeprefix("torch.") if is_tensor or is_array else type(leaf).__name__,
+        dtype=_type_name(leaf.dtype) if is_tensor or is_array else type(leaf).__name__,
         shape=tuple(leaf.shape) if is_tensor or is_array else (),
         bytes=size_bytes,
         storage_bytes=size_bytes if share is None else round(share),
@@ -458,8 +458,9 @@ class UseWatch:
         else:
             self._read |= paths
             for key in keys & self._paths.keys():
+                dtype = self._narrowed.get(key)
                 for path in self._paths[key]:
-                    self.read_as.setdefault(path, set()).add(_type_name(self._narrowed.get(key)))
+                    self.read_as.setdefault(path, set()).add(_type_name(dtype) if dtype else None)
             if name == "copy_" and is_elsewhere:
                 self.moved |= paths
             elif not _gives_back(keys, result):
@@ -491,8 +492,9 @@ class UseWatch:
             self._at_host.add(storage._cdata)
 
 
-def _type_name(dtype: torch.dtype | None) -> str | None:
-    return None if dtype is None else str(dtype).removeprefix("torch.")
+def _type_name(dtype: Any) -> str:
+    """The name of torch's type of values, or of NumPy's."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _gives_back(keys: set[int], result: Any) -> bool:

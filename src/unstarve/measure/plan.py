@@ -101,23 +101,22 @@ def unperturbed(passes: Sequence[Sequence[Mapping[Address, Cost]]]) -> dict[Addr
         seen = next(costs for costs in merged if address in costs)
         latest = next(costs for costs in reversed(merged) if address in costs)
         parent = next((address[:n] for n in range(len(address) - 1, 0, -1) if address[:n] in found), None)
-        scale = 1.0
-        if parent is not None and parent in seen and _mean(seen[parent].wall_ns) > 0:
-            scale = _mean(found[parent].wall_ns) / (sum(seen[parent].wall_ns) / _samples(seen))
         cost, samples = seen[address], _samples(seen)
         counted, of = latest[address], _samples(latest)
+        scale = 1.0
+        if parent is not None and parent in seen and _mean(seen[parent].wall_ns) > 0:
+            scale = _mean(found[parent].wall_ns) / (sum(seen[parent].wall_ns) / samples)
         found[address] = replace(
             counted,
             wall_ns=_scaled(cost.wall_ns, scale, samples),
             cpu_ns=_scaled(cost.cpu_ns, scale, samples),
             delay_ns=_scaled(cost.delay_ns, scale, samples),
-            read_bytes=math.ceil(counted.read_bytes * samples / of),
-            read_calls=math.ceil(counted.read_calls * samples / of),
-            read_samples=math.ceil(counted.read_samples * samples / of),
-            faults=math.ceil(counted.faults * samples / of),
-            storage_bytes=math.ceil(counted.storage_bytes * samples / of),
+            **{name: math.ceil(getattr(counted, name) * samples / of) for name in _COUNTS},
         )
     return found
+
+
+_COUNTS = ("read_bytes", "read_calls", "read_samples", "faults", "storage_bytes")
 
 
 def _scaled(figures: Sequence[int], scale: float, samples: int) -> list[int]:

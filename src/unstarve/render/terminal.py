@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstarve import render as view
-from unstarve.report import Culprit, Estimate, Remedy, Report, RungResult
+from unstarve.report import Culprit, Estimate, Remedy, Report, RungResult, short_place
 
 _BADGES = {"input": "bold white on red", "step": "bold white on green", "start": "bold black on yellow"}
 _PARTS = {"steady": "█", "iterator starts": "▓", "other loaders": "▒", "elsewhere": "░"}
@@ -296,8 +296,8 @@ def _body(report: Report, width: int) -> Iterator[RenderableType]:
         table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
     for line in lines:
-        place = line.source.replace("\\", "/").rpartition("/")[2]
-        cells = ("  " * (line.depth + 1) + view.clip(line.text), place, line.spent, view.percent(line.share))
+        text = "  " * (line.depth + 1) + view.clip(line.text)
+        cells = (text, short_place(line.source), line.spent, view.percent(line.share))
         table.add_row(*map(Text, cells))
     yield Group(heading("Loop body", "share of a step fed from cache, in a line or what it calls"), table)
 
