@@ -28,7 +28,8 @@ from rich.table import Table
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset
 from torchvision.transforms import v2
 
-from unstarve.measure.runtime import Observer, Server
+from unstarve.measure.observer import Observer
+from unstarve.measure.server import Server
 from unstarve.measure.split import Unsplittable, split
 
 LIMIT = 2

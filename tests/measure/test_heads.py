@@ -22,7 +22,7 @@ from unstarve.measure.engine import Engine
 from unstarve.measure.experiment import Experiment, Options
 from unstarve.measure.heads import SAMPLES, WHOLE, Making, Repeat, Repeats, repeated
 from unstarve.measure.hook import installed
-from unstarve.measure.runtime import Known, Observer
+from unstarve.measure.observer import Known, Observer
 from unstarve.measure.split import Address
 from unstarve.recording import Head, Stage
 

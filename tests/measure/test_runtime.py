@@ -21,7 +21,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from unstarve.measure import split, variants
-from unstarve.measure.runtime import Observer, Server, is_as_large, is_library, resolve
+from unstarve.measure.effects import is_as_large
+from unstarve.measure.observer import Observer
+from unstarve.measure.resolving import is_library, resolve
+from unstarve.measure.server import Server
 
 _numbers = itertools.count()
 

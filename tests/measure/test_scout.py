@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unstarve.measure.runtime import Observer
+from unstarve.measure.observer import Observer
 from unstarve.measure.scout import Scout
 
 _numbers = itertools.count()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from unstarve.measure import split, variants
-from unstarve.measure.runtime import Observer
+from unstarve.measure.observer import Observer
 from unstarve.measure.split import Unsplittable
 from unstarve.measure.switched import switched
 

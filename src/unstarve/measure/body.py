@@ -21,7 +21,7 @@ import torch
 
 from unstarve import syntax
 from unstarve.measure.memory import Collector
-from unstarve.measure.runtime import is_library, item_name
+from unstarve.measure.resolving import is_library, item_name
 from unstarve.recording import BodyLine
 from unstarve.script import is_package_file
 

@@ -8,12 +8,21 @@ import resource
 import time
 import weakref
 
+PAGE_BYTES = 4096
+"""What the kernel reads at least."""
+
 
 def cpu_ns() -> int:
     """CPU time of this process, all threads, and of the processes that it started and that have ended: a decoder that is
     run as a program of its own computes, though whoever waits for it does not."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time_ns() + int((ended.ru_utime + ended.ru_stime) * 1e9)
+
+
+def page_faults() -> int:
+    """Page faults of this process so far, with and without a read from storage."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_minflt + usage.ru_majflt
 
 
 class RunDelay:

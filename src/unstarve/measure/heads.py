@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unstarve.measure import draws, values
+from unstarve.measure.observer import Known, Observer
 from unstarve.measure.pool import Pool
 from unstarve.measure.reorder import EXACT, compare, hanging
-from unstarve.measure.runtime import Known, Observer, is_library, resolve
+from unstarve.measure.resolving import is_library, resolve
 from unstarve.measure.split import Address, Split, simple_statements
 
 SAMPLES = 8

@@ -41,7 +41,7 @@ def _listings(filename: str, names: Sequence[str]) -> list[list[ast.expr]]:
 
 
 def _name(item: ast.expr) -> str | None:
-    """What a transform is called where it is listed, as `runtime.item_name` calls it when it runs."""
+    """What a transform is called where it is listed, as `resolving.item_name` calls it when it runs."""
     if isinstance(item, ast.Call):
         called = _name(item.func)
         return _name(item.args[0]) if called == "partial" and item.args else called

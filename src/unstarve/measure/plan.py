@@ -14,7 +14,8 @@ from typing import Any
 
 from unstarve import syntax
 from unstarve.measure.listing import with_source
-from unstarve.measure.runtime import Cost, is_library
+from unstarve.measure.observer import Cost
+from unstarve.measure.resolving import is_library
 from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address
 from unstarve.recording import BodyLine, Reordering, Rung, Stage
 

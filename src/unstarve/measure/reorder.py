@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from unstarve.measure import draws, values
-from unstarve.measure.runtime import MOST_CHOICES, item_name
+from unstarve.measure.resolving import MOST_CHOICES, item_name
 from unstarve.recording import Reordering
 
 SAMPLES = 8

@@ -13,7 +13,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from unstarve.measure import split
-from unstarve.measure.runtime import Known, held, is_library, step_of
+from unstarve.measure.observer import Known
+from unstarve.measure.resolving import held, is_library, step_of
 from unstarve.script import is_package_file
 
 WORTH_SHARE = 0.05

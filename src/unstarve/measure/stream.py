@@ -27,26 +27,12 @@ from torch.utils.data import ChainDataset
 
 from unstarve import labels
 from unstarve.measure import keeping, split, values
-from unstarve.measure.counters import ReadCount, RunDelay, WriteCount, cpu_ns
+from unstarve.measure.counters import ReadCount, RunDelay, WriteCount, cpu_ns, page_faults
+from unstarve.measure.effects import is_as_large, keeps, marked, shared_of, why_refused
+from unstarve.measure.observer import Cost, Known, Observer, is_data, without_overhead
 from unstarve.measure.pool import Pool
-from unstarve.measure.runtime import (
-    UNSET,
-    Cost,
-    Known,
-    Observer,
-    defined_at,
-    is_as_large,
-    is_data,
-    is_library,
-    keeps,
-    marked,
-    page_faults,
-    resolve,
-    shared_of,
-    told_apart,
-    why_refused,
-    without_overhead,
-)
+from unstarve.measure.resolving import defined_at, is_library, resolve, told_apart
+from unstarve.measure.server import UNSET
 from unstarve.measure.split import ANY_ITERATION, Address, Unsplittable
 from unstarve.measure.switched import Statement, Switched, switched
 from unstarve.measure.tree import RUNTIME

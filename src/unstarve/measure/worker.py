@@ -25,11 +25,13 @@ from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay, cpu_ns
 from unstarve.measure.heads import SAMPLES, Making, Repeats, repeated
 from unstarve.measure.memory import COLLECTOR, Look, MemoryWatch
+from unstarve.measure.observer import Cost, Observer
 from unstarve.measure.pool import Pool
 from unstarve.measure.reads import KEPT_SAMPLES, Reads, Unkept
 from unstarve.measure.reorder import Arrangement, Orders, Search
-from unstarve.measure.runtime import Cost, Observer, Server, is_library, resolve
+from unstarve.measure.resolving import is_library, resolve
 from unstarve.measure.scout import Scout
+from unstarve.measure.server import Server
 from unstarve.measure.slow import Late, LateWatch
 from unstarve.measure.split import Address, Unsplittable
 from unstarve.measure.stream import OPAQUE_SHARE, Effects, Place, Serving, Stream, StreamObserver, is_sole

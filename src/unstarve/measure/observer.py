@@ -1,15 +1,10 @@
-"""What compiled variants talk to: an observer that times units and keeps values, and a server that gives them back."""
+"""What watched variants talk to: it times their units, and keeps values at wanted cut points."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
-import itertools
 import operator
-import os
-import resource
-import sysconfig
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,100 +16,42 @@ import torch
 
 from unstarve import labels
 from unstarve.measure import keeping, split, values, variants
-from unstarve.measure.counters import ReadCount, RunDelay, WriteCount, cpu_ns
+from unstarve.measure.counters import PAGE_BYTES, ReadCount, RunDelay, WriteCount, cpu_ns, page_faults
+from unstarve.measure.effects import (
+    _LAZY_CALLS,
+    Kept,
+    Level,
+    attributes_read,
+    changed_by,
+    entangled_with,
+    from_stage,
+    left_in,
+    marked,
+    owner_of,
+    print_of,
+    refuse_undecoded,
+    shared_of,
+    state_of,
+    why_not_alone,
+    why_refused,
+)
 from unstarve.measure.pool import Pool
+from unstarve.measure.resolving import defined_at, held, is_library, item_name, resolve, step_of, told_apart
 from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unit, Unsplittable
-from unstarve.measure.tree import RUNTIME
 
-_LIBRARY_PATHS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-
-
-def resolve(callee: Any, arguments: tuple[Any, ...]) -> tuple[types.FunctionType, tuple[Any, ...]] | None:
-    """The Python function that a call would run, with the arguments it would get; None if there is none to enter."""
-    if callee is operator.getitem:  # a subscript
-        return _resolve_special("__getitem__", arguments[0], arguments[1:])
-    if type(callee) is functools.partial:
-        is_open = callee.keywords or any(argument is _PLACEHOLDER for argument in callee.args)
-        return None if is_open else resolve(callee.func, (*callee.args, *arguments))
-    # by type, since a proxy around a function claims to be one, and what it does beside would be left out
-    if type(callee) is types.FunctionType:
-        return callee, arguments
-    if type(callee) is types.MethodType:
-        function = callee.__func__
-        if function is torch.nn.Module.__call__ and isinstance(callee.__self__, torch.nn.Module):
-            return _resolve_module(callee.__self__, arguments)
-        return (function, (callee.__self__, *arguments)) if type(function) is types.FunctionType else None
-    if isinstance(callee, torch.nn.Module) and type(callee).__call__ is torch.nn.Module.__call__:
-        return _resolve_module(callee, arguments)
-    return None if isinstance(callee, type) else _resolve_special("__call__", callee, arguments)
+_VARIES = "which of several callables runs there differs between samples"
 
 
-_PLACEHOLDER = getattr(functools, "Placeholder", object())
-"""Marks arguments that a partial (from Python 3.14 on) leaves open."""
+LONG_LOOP = 100
+"""Iterations of a loop of plain statements that are watched in one run of it; they stand for all."""
 
 
-def _resolve_special(name: str, owner: Any, arguments: tuple[Any, ...]) -> Any:
-    """The method that Python would look up on the owner's type, unless it is a static or class method."""
-    for kind in type(owner).__mro__:
-        if name in vars(kind):
-            method = vars(kind)[name]
-            return (method, (owner, *arguments)) if type(method) is types.FunctionType else None
-    return None
+_UNKNOWN = object()
+"""Stands for the result of a unit that did not come to its end."""
 
 
-def _resolve_module(module: torch.nn.Module, arguments: tuple[Any, ...]) -> Any:
-    has_hooks = any(getattr(module, name, True) for name in _HOOKS)
-    has_hooks = has_hooks or any(getattr(torch.nn.modules.module, name, True) for name in _GLOBAL_HOOKS)
-    is_plain = "forward" not in vars(module) and getattr(module, "_compiled_call_impl", None) is None
-    forward = getattr(type(module), "forward", None)
-    if has_hooks or not is_plain or not isinstance(forward, types.FunctionType):
-        return None
-    return forward, (module, *arguments)
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
-
-
-@functools.cache  # asked for every batch and every call
-def is_library(filename: str) -> bool:
-    """Whether the file belongs to the standard library or an installed package, and not to the user."""
-    if os.sep + os.path.join("unstarve", "demo") + os.sep in filename:
-        return False
-    is_installed = "site-packages" in filename or "dist-packages" in filename
-    return is_installed or filename.startswith(("<frozen", *_LIBRARY_PATHS))
-
-
-def code_names(code: types.CodeType) -> set[str]:
-    """The globals and attributes that the code names, functions inside it included."""
-    found = {*code.co_names}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= code_names(constant)
-    return found
-
-
-def told_apart(call: Callable[..., Any], callee: Any) -> Any:
-    """What to call for a function that has the name of one that looks at its caller: `call` of it, if it looks at none."""
-    return functools.partial(call, callee) if _looks_at_no_caller(callee) else callee
-
-
-def _looks_at_no_caller(callee: Any) -> bool:
-    """Whether it is a function of the user's that can be taken apart, and so looks at no frame."""
-    found = resolve(callee, ())
-    if found is None or is_library(found[0].__code__.co_filename):
-        return False
-    try:
-        split.split(found[0])
-    except Unsplittable:
-        return False
-    return True
-
-
-PAGE_BYTES = 4096
-"""What the kernel reads at least."""
-
-# --- Observing --------------------------------------------------------------------------------------------------------
+_IN_LOOP = 2
+"""Items of the stack that stand before an iteration: its function and its loop."""
 
 
 @dataclass(slots=True)
@@ -186,24 +123,6 @@ class Cost:
 
 
 @dataclass(slots=True)
-class Level:
-    """One function on the way to a cut point."""
-
-    parts: Split
-    """The function."""
-    address: Address
-    """Where the cut lies, seen from this function."""
-    served: set[str] = field(default_factory=set, compare=False)
-    """Locals that a stub must replace: what the stage assigned or changed in place, and what is entangled with it."""
-    why_not_alone: str | None = field(default=None, compare=False)
-    """Why the stage must not be served without what comes before it."""
-    left_in: str | None = field(default=None, compare=False)
-    """The same, as most samples show that were kept."""
-    sets: set[str] = field(default_factory=set, compare=False)
-    """Attributes of the function's owner that the rest of it sets to what comes from the stage."""
-
-
-@dataclass(slots=True)
 class _Call:
     """What stands behind a unit's call."""
 
@@ -244,18 +163,6 @@ class _Marks:
 
     prints: list[dict[str, Any]]
     """For each function on the way, fingerprints of the locals that will be read later."""
-
-
-@dataclass(slots=True)
-class _Kept:
-    """What there was when a value was kept, so that what the rest of the sample leaves behind shows at its end."""
-
-    written_bytes: int
-    """What the thread had written."""
-    states: list[tuple[Level, Any, dict[str, Any]]]
-    """The methods on the way, with their owners and the attributes of these."""
-    content_bytes: int
-    """Size of what came from the stage."""
 
 
 @dataclass(slots=True)
@@ -312,7 +219,7 @@ class Observer:
         self._delay = RunDelay()
         self._reads = ReadCount(self._delay)
         self._writes = WriteCount()
-        self._kept: dict[Address, _Kept] = {}
+        self._kept: dict[Address, Kept] = {}
         self._left: dict[Address, list[str | None]] = {}
         """For each cut point and each sample kept there, why the stage must not be served alone, as far as that showed."""
         self._last: tuple[tuple[int, int, int], int, int] | None = None
@@ -377,8 +284,8 @@ class Observer:
         self._base = len(self._stack)
         entered = _Open(parts=parts)
         if self._wanted:
-            entered.owner = _owner(parts.function, arguments)
-            entered.state = _state(entered.owner)
+            entered.owner = owner_of(parts.function, arguments)
+            entered.state = state_of(entered.owner)
         self._stack.append(entered)
         return variant
 
@@ -686,7 +593,7 @@ class Observer:
     def _set_marks(self, item: _Open) -> None:
         frames = self._frames(item.locals)
         known = {id(value) for value in self._shared()}
-        item.marks = _Marks([{name: _print(value, known) for name, value in frame.items()} for _, frame in frames])
+        item.marks = _Marks([{name: print_of(value, known) for name, value in frame.items()} for _, frame in frames])
 
     def _keep(self, address: Address, item: _Open, frame: dict[str, Any]) -> None:
         if self._needs(address) and item.marks is not None:
@@ -711,7 +618,7 @@ class Observer:
             if self._unsettled[address] > 1:
                 raise Unsplittable(f"data pass through {carrier}, which a cache at this point does not see")
             return
-        _refuse_undecoded(frames)
+        refuse_undecoded(frames)
         chain = self._chain(address, frames, item, known)
         snapshot = values.snapshot([marked(frame, known) for _, frame in frames], shared)
         self.pools[address].add(snapshot, shared)
@@ -720,8 +627,8 @@ class Observer:
         ]
         functions = [item for item in self._stack if item.parts is not None]
         owned = [(level, item.owner) for level, item in zip(chain, functions, strict=True) if item.owner is not None]
-        states = [(level, owner, _state(owner)) for level, owner in owned]
-        self._kept[address] = _Kept(self._writes.read(), states, values.content_bytes(served))
+        states = [(level, owner, state_of(owner)) for level, owner in owned]
+        self._kept[address] = Kept(self._writes.read(), states, values.content_bytes(served))
 
     def _see_what_is_left(self) -> None:
         """Note the stages whose results the sample has put into a cache of the program's, or into a file."""
@@ -733,10 +640,10 @@ class Observer:
             self._guarded(address, functools.partial(self._note_left, address, kept, written))
         self._overhead_ns += time.perf_counter_ns() - began
 
-    def _note_left(self, address: Address, kept: _Kept, written_bytes: int) -> None:
+    def _note_left(self, address: Address, kept: Kept, written_bytes: int) -> None:
         """Most samples count: something made on first use, or for a few of them, is no cache of what the stage gives."""
         left = self._left.setdefault(address, [])
-        left.append(_left_in(kept, written_bytes))
+        left.append(left_in(kept, written_bytes))
         reasons = [reason for reason in left if reason is not None]
         self.chains[address][0].left_in = reasons[-1] if 2 * len(reasons) > len(left) else None
 
@@ -762,14 +669,14 @@ class Observer:
         if chain != [level for level, _ in frames]:
             raise values.Uncopyable("it is reached through different functions for different samples")
         assert item.marks is not None
-        changed = _changed(frames, item.marks, known)
+        changed = changed_by(frames, item.marks, known)
         changed[-1] |= set(variants.outputs_at(chain[-1].parts, chain[-1].address))
-        for level, names in zip(chain, _entangled(frames, changed, known), strict=True):
+        for level, names in zip(chain, entangled_with(frames, changed, known), strict=True):
             level.served |= names
         functions = [item for item in self._stack if item.parts is not None]
         for level, (_, frame), function in zip(chain, frames, functions, strict=True):
-            level.why_not_alone = level.why_not_alone or _why_not_alone(level, frame, function.owner, known)
-            level.sets |= keeping.sets_after(level.parts, level.address, _from_stage(level))
+            level.why_not_alone = level.why_not_alone or why_not_alone(level, frame, function.owner, known)
+            level.sets |= keeping.sets_after(level.parts, level.address, from_stage(level))
         return chain
 
     def _carrier(self, frames: list[tuple[Level, dict[str, Any]]]) -> str | None:
@@ -778,11 +685,11 @@ class Observer:
         for item, (level, frame) in zip(functions, frames, strict=True):
             if item.state is None:
                 continue
-            now = _state(item.owner)
+            now = state_of(item.owner)
             moved = {name for name in now if name not in item.state or item.state[name] != now[name]}
             held = {id(value) for value in frame.values()}
             moved_held = {name for name in moved if id(vars(item.owner).get(name)) in held}
-            read = moved & _attributes_read(level.parts, level.address, type(item.owner)) | moved_held
+            read = moved & attributes_read(level.parts, level.address, type(item.owner)) | moved_held
             if read:
                 return f"{type(item.owner).__name__}.{min(read)}"
         return None
@@ -800,81 +707,11 @@ def without_overhead(wall_ns: int, cpu_ns: int, overhead_ns: int) -> tuple[int, 
     return net, max(0, cpu_ns - overhead_ns, cpu_ns * net // max(1, wall_ns))
 
 
-def why_refused(error: Exception) -> str:
-    """Why nothing is kept at a cut point, after what looking at its values raised."""
-    if isinstance(error, (values.Uncopyable, Unsplittable)):
-        return str(error)
-    return f"its values cannot be looked at ({type(error).__name__}: {error})"
-
-
-def shared_of(owners: Iterable[Any]) -> tuple[Any, ...]:
-    """The owners of functions, and what hangs on them: objects of the program that a snapshot keeps by reference."""
-    owners = list(owners)
-    inner = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
-    lists = [value for value in inner if isinstance(value, (list, tuple, dict)) and len(value) < 256]
-    nested = [item for value in lists for item in (value.values() if isinstance(value, dict) else value)]
-    callables = [value for value in nested if callable(value)]
-    return tuple([item for item in (*owners, *inner, *callables) if not isinstance(item, _PLAIN)])
-
-
-_VARIES = "which of several callables runs there differs between samples"
-
-LONG_LOOP = 100
-"""Iterations of a loop of plain statements that are watched in one run of it; they stand for all."""
-
-_UNKNOWN = object()
-"""Stands for the result of a unit that did not come to its end."""
-
-_IN_LOOP = 2
-"""Items of the stack that stand before an iteration: its function and its loop."""
-
-_PLAIN = (bool, int, float, str, bytes, type(None))
-
-
-def page_faults() -> int:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_minflt + usage.ru_majflt
-
-
-def step_of(item: Any) -> Any:
-    """The callable that a loop runs over, alone or together with its name, number or probability."""
-    parts = item if isinstance(item, tuple) else (item,)
-    return next((part for part in parts if callable(part) and not isinstance(part, type)), None)
-
-
 def _is_alike(known: Any, step: Any) -> bool:
     """Whether two callables do the same, as far as their kind tells."""
     if isinstance(known, types.FunctionType) and isinstance(step, types.FunctionType):
         return known.__code__ is step.__code__
     return known is step or item_name(known) == item_name(step)
-
-
-def held(owner: Any) -> dict[int, int]:
-    """The callables in the owner's lists, by identity, with their numbers."""
-    try:
-        attributes = [owner, *getattr(owner, "__dict__", {}).values()]
-        modules = attributes[1:] and owner.__dict__.get("_modules")
-        attributes += modules.values() if isinstance(modules, dict) else ()
-        lists = [value for value in attributes if isinstance(value, _SEQUENCES) and len(value) <= MOST_CHOICES]
-        items = [item for value in lists for item in value]
-    except Exception:  # an object of the user's may answer anything
-        return {}
-    return {id(item): number for number, item in enumerate(items) if callable(item) and not isinstance(item, type)}
-
-
-_SEQUENCES = (list, tuple, torch.nn.ModuleList, torch.nn.Sequential)
-
-MOST_CHOICES = 64
-"""Longer lists are data."""
-
-
-def item_name(item: Any) -> str:
-    """What a callable is called: its class, or the function's own name."""
-    if isinstance(item, functools.partial):
-        return item_name(item.func)
-    if isinstance(item, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
-        return item.__name__
-    return type(item).__name__
 
 
 def _describe_call(cost: Cost, call: _Call, results: list[Any]) -> None:
@@ -885,343 +722,5 @@ def _describe_call(cost: Cost, call: _Call, results: list[Any]) -> None:
     cost.can_enter = cost.defined is not None and not call.is_entered
 
 
-def defined_at(found: tuple[types.FunctionType, tuple[Any, ...]] | None) -> str | None:
-    """`file:line` of a function of the user's."""
-    if found is None or is_library(found[0].__code__.co_filename):
-        return None
-    return f"{found[0].__code__.co_filename}:{found[0].__code__.co_firstlineno}"
-
-
 def is_data(value: Any) -> bool:
     return value is not None and not isinstance(value, (bool, int, float, types.ModuleType, type))
-
-
-# --- What a stage changes ---------------------------------------------------------------------------------------------
-
-
-_LAZY_CALLS = frozenset({"draft", "thumbnail", "verify"})
-"""Methods of a picture that mean something only before it is decoded."""
-
-
-def _owner(function: types.FunctionType, arguments: tuple[Any, ...]) -> Any:
-    """The object that `function` is a method of, in a call with these arguments."""
-    if not arguments or not function.__code__.co_argcount:
-        return None
-    mro = type(arguments[0]).__mro__
-    return arguments[0] if any(_is_behind(vars(kind).get(function.__name__), function) for kind in mro) else None
-
-
-def _is_behind(method: Any, function: types.FunctionType) -> bool:
-    """Whether the function is what a method is made of, below decorators that say what they wrap."""
-    try:
-        return method is not None and inspect.unwrap(getattr(method, "__func__", method)) is function
-    except ValueError:  # it wraps itself
-        return False
-
-
-def _state(owner: Any) -> dict[str, Any]:
-    """The attributes of `owner`, so that setting one or changing it in place shows later."""
-    return {name: _trace(value) for name, value in getattr(owner, "__dict__", {}).items()}
-
-
-def _trace(value: Any) -> Any:
-    if isinstance(value, (list, dict, set)):
-        return (id(value), len(value))
-    size = _nbytes(value)
-    if isinstance(value, torch.Tensor) or (size is not None and size > SMALL_BYTES):
-        return (id(value), values.versions(values.tensors(value)))
-    if type(value).__module__ == "numpy" and size is not None:
-        return (id(value), values.fingerprint(value))
-    return value if isinstance(value, (bool, int, float, str)) else id(value)
-
-
-def _nbytes(value: Any) -> int | None:
-    """Size of an array; proxies of remote things answer to any name, or raise whatever they like."""
-    try:
-        size = getattr(value, "nbytes", None)
-    except Exception:
-        return None
-    return size if isinstance(size, int) else None
-
-
-SMALL_BYTES = 2**22
-"""Arrays up to this size are compared by checksum when pools are filled."""
-
-
-def _attributes_read(parts: Split, address: Address, owner: type) -> frozenset[str]:
-    """Attributes that the rest of the function reads, directly or in methods of the owner that it names."""
-    read = set(variants.attributes_after(parts, address))
-    waiting = list(read)
-    while waiting:
-        method = getattr(owner, waiting.pop(), None)
-        method = method.fget if isinstance(method, property) else method
-        names = set(method.__code__.co_names) if isinstance(method, types.FunctionType) else set()
-        waiting += names - read
-        read |= names
-    return frozenset(read)
-
-
-def _why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[int]) -> str | None:
-    """The reason if what comes from the stage is put into an object of the program's by the rest of the function: a
-    cache of the user's would keep the values of another sample under the key of this one."""
-    parts = level.parts
-    code = parts.function.__code__
-    for name, attribute, item in sorted(keeping.stores_after(parts, level.address, _from_stage(level)), key=str):
-        if attribute is not None:
-            holder = getattr(owner, "__dict__", {}).get(attribute) if name in code.co_varnames[:1] else None
-            is_program = type(holder) in (list, dict) and (item not in frame or _is_among(frame[item], holder))
-        elif name in frame:
-            is_program = id(frame[name]) in known
-        else:
-            is_program = name not in {*code.co_varnames, *code.co_cellvars} and not name.startswith(RUNTIME)
-        if is_program:
-            return keeps(name if attribute is None else f"{name}.{attribute}")
-    # nobody looks at the attributes of a first argument that is not the owner
-    if owner is None and keeping.sets_after(parts, level.address, _from_stage(level)):
-        return next((keeps(name) for name in code.co_varnames[:1] if id(frame.get(name)) in known), None)
-    return _kept_by_methods(owner, keeping.hands_after(parts, level.address, _from_stage(level)), set())
-
-
-def _kept_by_methods(owner: Any, hands: Iterable[keeping.Hand], seen: set[keeping.Hand]) -> str | None:
-    """The reason if one of the owner's methods puts what it is handed into a cache, other than lists and dictionaries: these
-    show by growing."""
-    for method, places in sorted(set(hands) - seen, key=str):
-        seen.add((method, places))
-        function, _ = _resolve_special(method, owner, ()) or (None, ())
-        if function is None or is_library(function.__code__.co_filename):
-            continue
-        try:
-            parts = split.split(function)
-        except Unsplittable:
-            continue
-        parameters = function.__code__.co_varnames[1 : function.__code__.co_argcount]
-        names = frozenset(name for number, name in enumerate(parameters) if not places.isdisjoint((number, name)))
-        for name, attribute in sorted(keeping.stores_within(parts, names), key=str):
-            holder = getattr(owner, "__dict__", {}).get(attribute)
-            if type(holder) not in (list, dict):
-                return keeps(name if attribute is None else f"{name}.{attribute}")
-        found = _kept_by_methods(owner, keeping.hands_within(parts, names), seen)
-        if found is not None:
-            return found
-    return None
-
-
-def _is_among(value: Any, holder: Any) -> bool:
-    """Whether the list or dictionary holds this very value, and no copy of it."""
-    return any(value is item for item in (holder.values() if isinstance(holder, dict) else holder))
-
-
-def _from_stage(level: Level) -> frozenset[str]:
-    """Locals that hold what comes from the stage."""
-    return frozenset(level.served).union(variants.unit_at(level.parts, level.address)[0].outputs)
-
-
-def keeps(what: str) -> str:
-    return f"what comes from it is kept in {what}, where values of another sample must not end up"
-
-
-def _left_in(kept: _Kept, written_bytes: int) -> str | None:
-    """The reason if the sample has put data into the owner of a function, or into a file, since its value was kept."""
-    for level, owner, state in kept.states:
-        now = getattr(owner, "__dict__", {})
-        if _has_grown(state, now):
-            return keeps(type(owner).__name__)
-        for name in sorted(level.sets & now.keys()):
-            if state.get(name) != _trace(now[name]) and values.holds_data(now[name]):
-                return keeps(f"{type(owner).__name__}.{name}")
-    is_file = is_as_large(written_bytes - kept.written_bytes, kept.content_bytes)
-    return keeps("a file") if is_file else None
-
-
-def is_as_large(written_bytes: int, content_bytes: int) -> bool:
-    """Whether so much was written that it may be this content, compressed; lines that are logged, or what is asked of a
-    server, are less."""
-    return written_bytes > max(PRINTED_BYTES, min(content_bytes // 2, SMALL_FILE_BYTES))
-
-
-def _has_grown(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether a list or dictionary among the attributes holds more data than before; numbers, names and handles do not
-    count, which are there to count samples or to open a file once."""
-    for name, value in now.items():
-        trace = before.get(name)
-        if isinstance(value, (list, dict)) and isinstance(trace, tuple) and trace[0] == id(value):
-            items = value.values() if isinstance(value, dict) else value
-            if any(map(values.holds_data, itertools.islice(reversed(items), max(0, len(value) - trace[1])))):
-                return True
-    return False
-
-
-PRINTED_BYTES = 128
-"""So much of what is written may be a line that is printed; the smallest array in a file is more."""
-
-SMALL_FILE_BYTES = 4096
-"""A file with a large value in it, such as a picture, has more."""
-
-
-def _refuse_undecoded(frames: list[tuple[Level, dict[str, Any]]]) -> None:
-    """Refuse to copy a picture that its function goes on to tell how to be decoded: copying it decodes it."""
-    for level, frame in frames:
-        is_unloaded = any(values.is_unloaded(value) for value in frame.values())
-        if is_unloaded and not _LAZY_CALLS.isdisjoint(variants.attributes_after(level.parts, level.address)):
-            raise values.Uncopyable("a picture there is decoded later, and copying it would change what it does")
-
-
-def _print(value: Any, known: set[int]) -> Any:
-    """What changes with the value; the pixels of a picture that is not decoded yet are not looked at."""
-    if id(value) in known:
-        return id(value)
-    if values.is_unloaded(value):
-        return id(value), value.mode, value.size
-    return id(value), values.fingerprint(value)
-
-
-def _changed(frames: list[tuple[Level, dict[str, Any]]], marks: _Marks, known: set[int]) -> list[set[str]]:
-    """For each function, the locals that are other values than before, or that were changed in place."""
-    pairs = zip(frames, marks.prints, strict=True)
-    return [
-        {name for name, value in frame.items() if name not in before or before[name] != _print(value, known)}
-        for (_, frame), before in pairs
-    ]
-
-
-def _entangled(frames: list[tuple[Level, dict[str, Any]]], changed: list[set[str]], known: set[int]) -> list[set[str]]:
-    """`changed`, and every local that shares memory with one of them, directly or through others."""
-    memory = {
-        (number, name): values.memory_of(value)
-        for number, (_, frame) in enumerate(frames)
-        for name, value in frame.items()
-        if id(value) not in known
-    }
-    found = {(number, name) for number, names in enumerate(changed) for name in names}
-    while True:
-        reached = set().union(*(memory.get(key, set()) for key in found))
-        more = {key for key, pieces in memory.items() if key not in found and not pieces.isdisjoint(reached)}
-        if not more:
-            return [{name for level, name in found if level == number} for number in range(len(frames))]
-        found |= more
-
-
-def marked(frame: dict[str, Any], known: set[int]) -> dict[str, Any]:
-    """The frame with objects of the program, and methods bound to them, marked as such."""
-    return {name: values.Shared(item) if _is_known(item, known) else item for name, item in frame.items()}
-
-
-def _is_known(item: Any, known: set[int]) -> bool:
-    if id(item) in known:
-        return True
-    return isinstance(item, types.MethodType) and id(item.__self__) in known
-
-
-# --- Serving ----------------------------------------------------------------------------------------------------------
-
-
-class Unset:
-    """Stands for a local that was not set when the snapshot was taken."""
-
-
-UNSET = Unset()
-
-
-class Server:
-    """Runtime of `resumed` and `stubbed` variants: hands out the locals of a served snapshot, level by level."""
-
-    getitem = staticmethod(operator.getitem)
-    """How variants name a subscript's callee."""
-
-    def __init__(self, pool: Pool, chain: list[Level], *, resume: bool) -> None:
-        make = variants.resumed if resume else variants.stubbed
-        reasons = (reason for level in chain for reason in (level.why_not_alone, level.left_in))
-        why_not = next(filter(None, reasons), None)
-        if why_not is not None and not resume:
-            raise Unsplittable(why_not)
-        self.pool = pool
-        self._chain = chain
-        self._variants: list[Callable[..., Any]] = []
-        self._blanks: list[tuple[list[None], dict[str, None]]] = []
-        for level in chain:
-            factory, _used = make(level.parts, level.address)
-            variant = factory(self)
-            self._variants.append(variant)
-            self._blanks.append(_blank_arguments(variant.__code__))
-        self._is_resume = resume
-        self._level = 0
-        self._frames: list[dict[str, Any]] = []
-        self._has_served = self._has_failed = False
-
-    def run(self, arguments: tuple[Any, ...]) -> Any:
-        """The outermost function's result, from the cut on or with the stage stubbed.
-
-        Raises:
-            Unsplittable: an exception behind the cut was caught; what the user does then is more than the rest.
-        """
-        self._level = 0
-        self._has_served, self._has_failed = self._is_resume, False
-        self._frames = self.pool.serve() if self._is_resume else []
-        result = self._variants[0](*arguments)
-        if self._has_failed:
-            raise Unsplittable("an exception was raised and caught behind it")
-        return result
-
-    def caught(self) -> None:
-        """The user's code handles whatever was raised."""
-        self._has_failed |= self._has_served
-
-    def load(self, names: tuple[str, ...], present: dict[str, Any] | None = None) -> list[Any]:
-        """Values of these locals of the current function: the snapshot's, or the `present` ones that may stay."""
-        if present is not None:
-            return self._replaced(names, present)
-        frame = self._frames[self._level]
-        found = [frame.get(name, UNSET) for name in names]
-        return [item.target if type(item) is values.Shared else item for item in found]
-
-    def _replaced(self, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
-        is_innermost = self._level == len(self._chain) - 1
-        if is_innermost:
-            self._has_served = True
-            self._frames = self.pool.serve(self._replacements)
-        if not self._frames:  # this sample did not come through the stage
-            return [present.get(name, UNSET) for name in names]
-        frame, served = self._frames[self._level], self._chain[self._level].served
-        found = [(frame if name in served and name in frame else present).get(name, UNSET) for name in names]
-        return [item.target if type(item) is values.Shared else item for item in found]
-
-    def _replacements(self, frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Of a snapshot's locals, those that a stub replaces: only they need to be copied."""
-        return [
-            {name: value for name, value in frame.items() if name in level.served}
-            for frame, level in zip(frames, self._chain, strict=True)
-        ]
-
-    def resume(self) -> Any:
-        """The result of the call in which the cut lies, from the cut on."""
-        self._level += 1
-        try:
-            positional, keywords = self._blanks[self._level]
-            return self._variants[self._level](*positional, **keywords)
-        finally:
-            self._level -= 1
-
-    def descend(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
-        """The result of the call in which the stubbed stage lies."""
-        found = resolve(callee, arguments)
-        if found is None or found[0] is not self._chain[self._level + 1].parts.function:
-            return callee(*arguments, **keywords)
-        self._level += 1
-        try:
-            return self._variants[self._level](*found[1], **keywords)
-        finally:
-            self._level -= 1
-
-    def sequence(self, items: Iterable[Any]) -> list[Any]:
-        """The callables of a loop, so that the rest can be sliced."""
-        return list(items)
-
-    def enumerate(self, items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        """The callables of a loop with their numbers."""
-        return enumerate(items)
-
-
-def _blank_arguments(code: types.CodeType) -> tuple[list[None], dict[str, None]]:
-    """Arguments for a resumed function, which loads what it needs."""
-    keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    return [None] * code.co_argcount, dict.fromkeys(keyword_only)
