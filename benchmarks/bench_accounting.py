@@ -31,7 +31,8 @@ from bench_search import LONG, make_pipeline
 
 from unstarve.demo import toy
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import STEPS_NEEDED, Bench, Experiment, Give, Options, Program, Step
+from unstarve.measure.experiment import STEPS_NEEDED, Experiment
+from unstarve.measure.program import Bench, Give, Options, Program, Step
 
 BOUND = 1.02
 SAMPLES = 6

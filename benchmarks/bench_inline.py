@@ -38,7 +38,9 @@ from unstarve import diagnose, estimate
 from unstarve.demo import toy
 from unstarve.errors import Finished
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import NONE, SAMPLES, Experiment, Options, Program
+from unstarve.measure.experiment import Experiment
+from unstarve.measure.program import Options, Program
+from unstarve.measure.rungs import NONE, SAMPLES
 from unstarve.measure.split import Address
 from unstarve.recording import Rung
 

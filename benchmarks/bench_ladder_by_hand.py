@@ -31,16 +31,16 @@ from torch.utils.data import DataLoader
 from unstarve import estimate, simulate
 from unstarve.demo import journey, toy
 from unstarve.errors import Finished
-from unstarve.measure import experiment
+from unstarve.measure import rungs
 from unstarve.measure.bench import HOST_BATCHES
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
+from unstarve.measure.program import Options
 
 POOL = 16
 """Samples that the tool keeps in each worker."""
 
 TOLERANCE = 0.05
-RUNGS = (experiment.DEVICE, experiment.HOST, experiment.SAMPLES, experiment.RAW, experiment.NONE)
+RUNGS = (rungs.DEVICE, rungs.HOST, rungs.SAMPLES, rungs.RAW, rungs.NONE)
 WORKERS = 2
 Batches = Iterator[Any]
 

@@ -34,8 +34,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from unstarve.demo import toy
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
 from unstarve.measure.hook import installed
+from unstarve.measure.program import Options
 
 TOY_BOUND, TRIVIAL_BOUND_US = 1.01, 60.0
 

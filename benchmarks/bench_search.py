@@ -39,8 +39,9 @@ from torch.utils.data import DataLoader
 
 from unstarve.errors import Finished
 from unstarve.judge import judge as judge_recording
+from unstarve.measure.blocks import DEFAULT_BUDGET_S
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import DEFAULT_BUDGET_S, Options
+from unstarve.measure.program import Options
 from unstarve.recording import Recording
 from unstarve.report import Report
 

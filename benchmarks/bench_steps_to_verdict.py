@@ -27,7 +27,7 @@ from unstarve import simulate
 from unstarve.demo import journey, toy
 from unstarve.errors import Finished
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
+from unstarve.measure.program import Options
 
 COARSE = ("none", "raw", "samples", "collated", "host", "device")
 TRANSFORMS = ("PILToTensor", "RandomCrop", "RandomMask", "RGBToYUV", "Scale")

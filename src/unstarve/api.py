@@ -91,7 +91,7 @@ def _probed(
     if not hasattr(type(loader), "__iter__"):
         raise UsageError(f"loader is {loader!r:.60}, expected a DataLoader or another iterable.")
     from unstarve.measure.engine import Engine
-    from unstarve.measure.experiment import Options
+    from unstarve.measure.program import Options
     from unstarve.render.live import Progress
 
     progress = None if quiet else Progress()

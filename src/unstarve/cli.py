@@ -160,7 +160,7 @@ def run(
     script = _script(module, arguments)
     _require_torch()
     from unstarve.measure.engine import Engine
-    from unstarve.measure.experiment import Options
+    from unstarve.measure.program import Options
     from unstarve.render.live import Progress
 
     progress = None if quiet or _is_other_rank(rank) else Progress()
@@ -196,7 +196,7 @@ def tune(
     _require_torch()
     from unstarve.measure import tuner
     from unstarve.measure.engine import Engine
-    from unstarve.measure.experiment import Options
+    from unstarve.measure.program import Options
     from unstarve.render.live import Progress
 
     progress = None if quiet or _is_other_rank(rank) else Progress()

@@ -9,8 +9,8 @@ import torch
 from looking import Case, look
 
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
 from unstarve.measure.hook import installed
+from unstarve.measure.program import Options
 
 pytest.importorskip("torch_geometric")
 from torch_geometric import transforms as gt

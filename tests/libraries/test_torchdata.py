@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from unstarve import errors
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
 from unstarve.measure.hook import installed
+from unstarve.measure.program import Options
 
 pytest.importorskip("torchdata")
 from torchdata.stateful_dataloader import StatefulDataLoader

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unstarve import law
-from unstarve.measure.experiment import Give, Program, Step
+from unstarve.measure.program import Give, Program, Step
 from unstarve.measure.worker import Findings, Telemetry
 from unstarve.recording import Block, Head, Note, Rung, Settings, Stage
 
@@ -57,7 +57,7 @@ class Pipeline:
 
 @dataclass
 class Bench:
-    """What `experiment.Bench` asks for, on a scripted clock."""
+    """What `program.Bench` asks for, on a scripted clock."""
 
     pipeline: Pipeline
     seed: int = 0

@@ -12,8 +12,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from unstarve import errors
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import BUSY, HOST, Bench, Experiment, Options, Program
+from unstarve.measure.experiment import Experiment
 from unstarve.measure.hook import installed
+from unstarve.measure.program import Bench, Options, Program
+from unstarve.measure.rungs import BUSY, HOST
 
 pytestmark = pytest.mark.live
 

@@ -20,8 +20,8 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 
 from unstarve import errors, judge, simulate
 from unstarve.measure.engine import Engine, natural_period_ns
-from unstarve.measure.experiment import Bench, Give, Options, Program, Step
 from unstarve.measure.hook import installed
+from unstarve.measure.program import Bench, Give, Options, Program, Step
 
 pytestmark = pytest.mark.live
 

@@ -12,7 +12,9 @@ from unstarve import estimate
 from unstarve.judge.evidence import at_length
 from unstarve.law import Loop
 from unstarve.measure import experiment, plan
-from unstarve.measure.experiment import BUSY, BYTES, HOST, NONE, Experiment, Give, Options, Step
+from unstarve.measure.experiment import Experiment
+from unstarve.measure.program import Give, Options, Step
+from unstarve.measure.rungs import BUSY, BYTES, HOST, NONE
 from unstarve.recording import Block, Rung, Settings, Stage
 
 MS = 1_000_000

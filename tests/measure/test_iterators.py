@@ -25,8 +25,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from unstarve import errors, judge
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Bench, Give, Options, Program
 from unstarve.measure.hook import installed
+from unstarve.measure.program import Bench, Give, Options, Program
 from unstarve.recording import Settings
 
 pytestmark = pytest.mark.live

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, Dataset
 from unstarve import errors, judge, simulate
 from unstarve.measure import device, lean
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
 from unstarve.measure.hook import installed
 from unstarve.measure.payload import audit
+from unstarve.measure.program import Options
 from unstarve.measure.worker import untagged
 from unstarve.payload import Change, changes
 from unstarve.report import Report

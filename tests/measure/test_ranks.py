@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader
 
 from unstarve.errors import UsageError
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Give, Options, Program, Step
 from unstarve.measure.hook import installed
+from unstarve.measure.program import Give, Options, Program, Step
 from unstarve.measure.ranks import END, Ranks, Turn, follow, lead, of_this_process
 from unstarve.measure.worker import Telemetry
 from unstarve.recording import RankWait, Settings

@@ -33,7 +33,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from unstarve import judge
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
+from unstarve.measure.program import Options
 from unstarve.measure.reads import Reads, Unkept
 from unstarve.report import Report
 

@@ -19,9 +19,9 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from unstarve import errors, judge
 from unstarve.measure import reorder
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
 from unstarve.measure.hook import installed
 from unstarve.measure.listing import with_source
+from unstarve.measure.program import Options
 from unstarve.measure.reorder import EXACT, NO, Arrangement, Orders, Search, chain_at, chains, compare
 from unstarve.recording import Reordering
 

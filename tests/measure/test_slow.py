@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from unstarve import errors
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Options
 from unstarve.measure.hook import installed
+from unstarve.measure.program import Options
 from unstarve.measure.slow import Late, LateWatch, gathered
 
 pytestmark = pytest.mark.live

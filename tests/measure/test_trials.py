@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from unstarve import errors
 from unstarve.measure import environment
 from unstarve.measure.engine import Engine
-from unstarve.measure.experiment import Bench, Give, Options, Program
 from unstarve.measure.fleet import Fleet
 from unstarve.measure.hook import installed
+from unstarve.measure.program import Bench, Give, Options, Program
 from unstarve.recording import Settings
 
 pytestmark = pytest.mark.live

@@ -10,7 +10,7 @@ from scripted import Bench, Pipeline
 
 from unstarve.law import Loop
 from unstarve.measure import tuner
-from unstarve.measure.experiment import Options
+from unstarve.measure.program import Options
 from unstarve.recording import Settings
 from unstarve.tuning import FINAL
 

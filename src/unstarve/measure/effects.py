@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from unstarve.measure import keeping, split, values, variants
-from unstarve.measure.observer import _Marks
 from unstarve.measure.resolving import is_library, resolve_special
 from unstarve.measure.split import Address, Split, Unsplittable
 from unstarve.measure.tree import RUNTIME
@@ -34,6 +33,14 @@ class Level:
     """The same, as most samples show that were kept."""
     sets: set[str] = field(default_factory=set, compare=False)
     """Attributes of the function's owner that the rest of it sets to what comes from the stage."""
+
+
+@dataclass(slots=True)
+class Marks:
+    """What a stage found when it started, so that its changes show when it has ended."""
+
+    prints: list[dict[str, Any]]
+    """For each function on the way, fingerprints of the locals that will be read later."""
 
 
 @dataclass(slots=True)
@@ -225,7 +232,7 @@ def print_of(value: Any, known: set[int]) -> Any:
     return id(value), values.fingerprint(value)
 
 
-def changed_by(frames: list[tuple[Level, dict[str, Any]]], marks: _Marks, known: set[int]) -> list[set[str]]:
+def changed_by(frames: list[tuple[Level, dict[str, Any]]], marks: Marks, known: set[int]) -> list[set[str]]:
     """For each function, the locals that are other values than before, or that were changed in place."""
     pairs = zip(frames, marks.prints, strict=True)
     return [

@@ -25,12 +25,13 @@ from torch.utils.data import DataLoader
 from unstarve import errors, simulate
 from unstarve.measure import device, environment, experiment, payload, ranks, values
 from unstarve.measure.bench import LeadingBench, LoopBench
+from unstarve.measure.blocks import DEFAULT_BUDGET_S
 from unstarve.measure.describe import calling_place, describe_loader
-from unstarve.measure.experiment import Give, Options, Step
 from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours
 from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.others import OtherProcesses
 from unstarve.measure.payload import UseWatch
+from unstarve.measure.program import Bench, Give, Options, Program, Step
 from unstarve.measure.session import Pending, Session, likeness
 from unstarve.measure.slow import Late, gathered
 from unstarve.measure.switchboard import Switchboard
@@ -207,7 +208,7 @@ class Engine:
         lead: int = 0,
         on_progress: Callable[[Engine, str], None] | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
-        program: Callable[[experiment.Bench, Options], experiment.Program] = experiment.program,
+        program: Callable[[Bench, Options], Program] = experiment.program,
     ) -> None:
         self.options = options or Options()
         self._command = command
@@ -230,7 +231,7 @@ class Engine:
         self._sessions: dict[int, Session] = {}
         self.target: Session | None = None
         self._make_program = program
-        self._program: experiment.Program | None = None
+        self._program: Program | None = None
         self._bench: LoopBench | None = None
         self._ranks: ranks.Ranks | None = None
         self._rank_waits: tuple[RankWait, ...] = ()
@@ -572,7 +573,7 @@ class Engine:
         """Whether starting the workers once more would eat up the budget; then one natural start must do."""
         first = session.starts[0] if session.starts else None
         return first is not None and first.construct_ns + first.first_wait_ns > 0.1e9 * (
-            self.options.budget_s or experiment.DEFAULT_BUDGET_S
+            self.options.budget_s or DEFAULT_BUDGET_S
         )
 
     def _close_iterator(self, session: Session, now: int) -> None:

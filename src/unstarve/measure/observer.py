@@ -21,6 +21,7 @@ from unstarve.measure.effects import (
     _LAZY_CALLS,
     Kept,
     Level,
+    Marks,
     attributes_read,
     changed_by,
     entangled_with,
@@ -148,21 +149,13 @@ class _Open:
     count: int = -1
     item: Any = None
     used: set[int] | None = None
-    marks: _Marks | None = None
+    marks: Marks | None = None
     parts: Split | None = None
     owner: Any = None
     state: dict[str, Any] | None = None
     before: dict[Address, list[int]] | None = None
     held: dict[int, int] | None = None
     """Of a function: the callables that its owner keeps in lists, once that was asked."""
-
-
-@dataclass(slots=True)
-class _Marks:
-    """What a stage found when it started, so that its changes show when it has ended."""
-
-    prints: list[dict[str, Any]]
-    """For each function on the way, fingerprints of the locals that will be read later."""
 
 
 @dataclass(slots=True)
@@ -593,7 +586,7 @@ class Observer:
     def _set_marks(self, item: _Open) -> None:
         frames = self._frames(item.locals)
         known = {id(value) for value in self._shared()}
-        item.marks = _Marks([{name: print_of(value, known) for name, value in frame.items()} for _, frame in frames])
+        item.marks = Marks([{name: print_of(value, known) for name, value in frame.items()} for _, frame in frames])
 
     def _keep(self, address: Address, item: _Open, frame: dict[str, Any]) -> None:
         if self._needs(address) and item.marks is not None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from unstarve.errors import NoSuchRank
 from unstarve.measure.bench import LeadingBench, LoopBench
-from unstarve.measure.experiment import Give, Program, Step
+from unstarve.measure.program import Give, Program, Step
 from unstarve.measure.worker import Telemetry
 from unstarve.recording import RankWait
 

@@ -14,7 +14,9 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 
 from unstarve import estimate, law
-from unstarve.measure.experiment import HOST, NONE, Bench, Experiment, Give, Options, Program, Step, trial
+from unstarve.measure.experiment import Experiment
+from unstarve.measure.program import Bench, Give, Options, Program, Step
+from unstarve.measure.rungs import HOST, NONE, trial
 from unstarve.recording import Note, Settings
 from unstarve.tuning import FINAL
 
