@@ -699,7 +699,7 @@ def test_views_of_the_data_set_take_no_memory_of_their_own(monkeypatch: pytest.M
     engine = Engine(Options(), program=lambda bench, options: fed(bench))
     with installed(engine):
         for _ in DataLoader(Numbers(80), batch_size=2, collate_fn=lambda numbers: data[numbers[0] :][:2]):
-            kept.append(len(engine.host))
+            kept.append(len(engine.cached.host))
             time.sleep(0.0005)
     assert max(kept) > 1
     assert "pool-small" not in [note.id for note in engine.recording().notes]

@@ -117,17 +117,17 @@ class LoopBench:
     @property
     def has_device(self) -> bool:
         """Whether batches are kept on an accelerator."""
-        return self._engine.has_device_batches
+        return self._engine.cached.has_device_batches
 
     @property
     def can_copy_ahead(self) -> bool:
         """Whether a batch can be copied to the device while that computes."""
-        return self._engine.device is not None and self._engine.device.copy_ahead is not None
+        return self._engine.cached.device is not None and self._engine.cached.device.copy_ahead is not None
 
     @property
     def has_batches(self) -> bool:
         """Whether batches could be kept."""
-        return bool(self._engine.host)
+        return bool(self._engine.cached.host)
 
     def cpu_ns(self) -> int:
         """CPU time of the thread that runs the loop."""
@@ -144,8 +144,8 @@ class LoopBench:
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        if self._engine.device is not None:
-            self._engine.device.synchronize()
+        if self._engine.cached.device is not None:
+            self._engine.cached.device.synchronize()
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers."""
@@ -187,7 +187,7 @@ class LoopBench:
         by_cores = workers_by_cores(self.cores)
         if self.epoch_length is not None:  # more would have no batch to make
             by_cores = min(by_cores, self.epoch_length)
-        batch_bytes = max((values.size_bytes(values.tensors(batch)) for batch in self._engine.host), default=1)
+        batch_bytes = max((values.size_bytes(values.tensors(batch)) for batch in self._engine.cached.host), default=1)
         free = environment.shared_memory_bytes()
         room = workers_by_memory(free, batch_bytes)
         if room >= by_cores:
@@ -258,7 +258,7 @@ class LoopBench:
 
     def fill_device(self) -> None:
         """Keep the batches on the device as well, where there is one."""
-        self._engine.fill_device()
+        self._engine.cached.fill_device()
 
     def collect_batches(self, *, fewest: bool, more_s: float = 0.0) -> None:
         """Keep some batches on the host and the device; only as many as arrive together if `fewest`, else some more if

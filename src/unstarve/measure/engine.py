@@ -23,18 +23,20 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstarve import errors, simulate
-from unstarve.measure import device, environment, experiment, payload, ranks, values
+from unstarve.measure import device, environment, experiment, ranks, values
 from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.blocks import DEFAULT_BUDGET_S
+from unstarve.measure.cached import CachedBatches, lend
 from unstarve.measure.describe import calling_place, describe_loader
 from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours
+from unstarve.measure.iterators import Beside, Watched
 from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.others import OtherProcesses
-from unstarve.measure.payload import UseWatch
 from unstarve.measure.program import Bench, Give, Options, Program, Step
 from unstarve.measure.session import Pending, Session, likeness
 from unstarve.measure.slow import Late, gathered
 from unstarve.measure.switchboard import Switchboard
+from unstarve.measure.use import UseAudit
 from unstarve.measure.worker import Telemetry, Token
 from unstarve.payload import Field
 from unstarve.recording import (
@@ -91,91 +93,12 @@ MANIFOLD = 2
 ANEW_STARTS = 12
 """Iterators with one batch each after which a loop is known to make a new one for every step."""
 
-MOST_CUTS = 2
-"""Ends of epochs that may cut short what is seen of a batch's use before that is given up."""
-
 LENT_BATCHES = 24
 """First batches of the target that are looked at again after their step: does the loop write into them?"""
 
 
 TRIAL_PATIENCE_S = 60.0
 """Longest wait for a batch of workers that are only tried."""
-
-
-class Watched:
-    """The iterator that a loop gets in place of the loader's own; everything it does not do goes through to that."""
-
-    def __init__(self, engine: Engine, session: Session, loader: Any) -> None:
-        self._engine = engine
-        self._session = session
-        self._loader = loader  # as torch's own iterator keeps alive what it needs
-        self.is_over = False
-        """Whether it gives no more batches."""
-
-    def __iter__(self) -> Watched:
-        return self
-
-    def __next__(self) -> Any:
-        if self.is_over:
-            raise StopIteration
-        try:
-            if threading.get_ident() != self._engine.thread:
-                return self._engine.next_elsewhere(self._session)
-            return self._engine.next_batch(self._session, self)
-        except (StopIteration, errors.Finished, errors.Stalled):
-            self.is_over = True
-            if self._session.current is self:
-                self._session.ended_ns = self._engine.clock_ns()
-            self._engine.pause()
-            raise
-        except BaseException:  # torch's iterators go on after an error of the dataset, and loops may count on it
-            self._engine.pause()
-            raise
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __del__(self) -> None:
-        self.is_over = True
-        with contextlib.suppress(Exception):  # the interpreter may be on its way out
-            self._engine.dropped(self._session)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_session" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._session.inner_iterator(), name)
-
-
-class Beside:
-    """The loader's own iterator, for a loop that asks for one while another over the same loader is under way.
-
-    Where that was dropped before this one is asked for its first batch, `take_over` says what gives the batches.
-    """
-
-    def __init__(self, session: Session, iterator: Any, take_over: Callable[[Any], Any]) -> None:
-        self._session = session
-        self._iterator = iterator
-        self._take_over = take_over
-        self._has_begun = False
-
-    def __iter__(self) -> Beside:
-        return self
-
-    def __next__(self) -> Any:
-        if not self._has_begun:
-            self._has_begun = True
-            if not self._session.is_iterated:  # the other was dropped for this one
-                self._session.is_taken_over = True
-                self._iterator = self._take_over(self._iterator)
-        return next(self._iterator)
-
-    def __len__(self) -> int:
-        return len(self._iterator)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_iterator" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._iterator, name)
 
 
 class Engine:
@@ -248,17 +171,8 @@ class Engine:
         self._stages: tuple[Stage, ...] = ()
         self._heads: tuple[Head, ...] = ()
         self._notes: dict[str, Note] = {}
-        self.host: list[Any] = []
-        self._on_device: list[Any] = []
-        self._pinned: list[Any] = []
-        self._copying: Callable[[], Any] | None = None
-        self._next_cached = 0
-        self._copies_cached = False
-        self._tensors: dict[int, tuple[Any, list[torch.Tensor]]] = {}
-        self._cached_out: tuple[Any, tuple[int, ...]] | None = None
-        self._cached_before: tuple[Any, tuple[int, ...]] | None = None
-        self._lent_before: tuple[Any, Any] | None = None
-        self.device: device.Device | None = None
+        self._use = UseAudit()
+        self.cached = CachedBatches(self._use, self.note)
         self._last_generation = 0
         self._given: Give | None = None
         self._made: dict[int, str] = {}
@@ -266,14 +180,6 @@ class Engine:
         self._sampler: tuple[BodyLine, ...] = ()
         self._device_busy: float | None = None
         self._payload: tuple[Field, ...] = ()
-        self._use_watch: UseWatch | None = None
-        self._is_use_seen = False
-        """Whether the loop has asked for two more batches since the first that is watched, and so worked on all of them."""
-        self._reads: list[set[str] | None] = []
-        self._moves: list[set[str]] = []
-        self._used_on_host: set[str] = set()
-        self._read_as: dict[str, set[str | None]] = {}
-        self._reads_wanted = self._cuts = 0
         self._worker_environment: dict[str, Any] = {}
         self._natural_steps: list[Step] = []
         self._looks: list[MemoryLook] = []
@@ -408,7 +314,7 @@ class Engine:
 
     def pause(self) -> None:
         """Leave this process as the script has it until the loop asks for its next batch."""
-        self._cut_use_watch()
+        self._use.cut()
         if self._bench is not None:
             self._bench.pause()
 
@@ -615,8 +521,8 @@ class Engine:
             StopIteration: the epoch has ended.
             Finished: the experiment is done and the loop is to end.
         """
-        if self._use_watch is not None:
-            self._end_use_watch(session)
+        if session is self.target:
+            self._use.end()
         if not self._loop_began_ns:
             self._machine_memory.begin()
             self._others.begin()
@@ -643,49 +549,17 @@ class Engine:
         lent, marked_ns = None, 0
         delivered = self.clock_ns()
         if self._may_lend(session):
-            lent = _lent(batch)
+            lent = lend(batch)
             marked_ns = self.clock_ns() - delivered
         self._account(session, self._asked_ns + marked_ns, delivered + marked_ns, telemetry, lent)
         if session is self.target:
-            self._begin_use_watch(batch)
+            self._use.begin(batch, is_from_host=self.serving == "host")
         return batch
 
     def next_elsewhere(self, session: Session) -> Any:
         """The next batch for another thread, such as one that fetches ahead: it is not the loop, and is left alone."""
         self.was_in_thread = True
         return self._pull_plain(session)
-
-    def _begin_use_watch(self, batch: Any) -> None:
-        """See which fields of the batch the step reads, where that is asked for."""
-        self._is_use_seen = not self._reads_wanted
-        if self._reads_wanted and self.serving == "host":
-            self._reads_wanted -= 1
-            if self._use_watch is not None:
-                self._use_watch.go_on(batch)
-                return
-            self._use_watch = UseWatch()
-            self._use_watch.start(batch)
-
-    def _end_use_watch(self, session: Session) -> None:
-        """A loop that fetches ahead works on a batch after it has asked for the next."""
-        if self._use_watch is not None and self._is_use_seen and session is self.target:
-            self._reads.append(self._use_watch.stop())
-            self._moves.append(self._use_watch.moved)
-            self._used_on_host |= self._use_watch.on_host
-            for path, found in self._use_watch.read_as.items():
-                self._read_as.setdefault(path, set()).update(found)
-            self._use_watch = None
-
-    def _cut_use_watch(self) -> None:
-        """Stop watching before all of the use was seen."""
-        if self._use_watch is not None:
-            self._use_watch.stop()
-            self._used_on_host |= self._use_watch.on_host
-            self._use_watch = None
-            if self._cuts < MOST_CUTS:
-                self._cuts, self._reads_wanted = self._cuts + 1, self._reads_wanted + 1
-            else:
-                self._reads.append(None)
 
     def _is_epoch_over(self, session: Session) -> bool:
         """Whether the loop has had as many batches as the loader promised; a fleet that repeats would give more."""
@@ -748,11 +622,9 @@ class Engine:
 
     def _provide(self, session: Session, give: Give) -> tuple[Any, Telemetry | None]:
         self.serving = give.source
-        if give.source != "loader" and self.host:  # a rank that follows may have none of its own
-            if give.source == "ahead":
-                return self._serve_ahead(give)
-            return self._serve_cached(self._on_device or self.host if give.source == "device" else self.host), None
-        self._copying = None
+        if give.source != "loader" and self.cached.host:  # a rank that follows may have none of its own
+            return self._serve_cached(give)
+        self.cached.end_copying()
         while True:
             batch, telemetry = self._pull(session)
             is_stale = telemetry is not None and give.generation and telemetry.generation != give.generation
@@ -760,7 +632,7 @@ class Engine:
             if not is_stale or fleet is None or fleet is not session.ordered or not fleet.is_endless:
                 break
         if isinstance(batch, Token):
-            batch = self._serve_cached(self.host) if self.host else self._pull_resumed(session)[0]
+            batch = self.cached.serve("host") if self.cached.host else self._pull_resumed(session)[0]
         return batch, telemetry
 
     def _pull(self, session: Session) -> tuple[Any, Telemetry | None]:
@@ -830,7 +702,7 @@ class Engine:
             return None
         body = now - pending.delivered_ns
         if session is self.target:
-            self._check_lent(pending)
+            self.cached.check(pending.lent)
         self._note_use(session, pending, body, now)
         return Step(
             pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
@@ -998,7 +870,7 @@ class Engine:
         limit = environment.memory_bytes() // 16
         total = 0
         generation = session.fleet.issue({"mode": "run"}) if session.fleet is not None else 0
-        while not is_enough(len(self.host), total):
+        while not is_enough(len(self.cached.host), total):
             try:
                 batch = self._pull_fresh(session, generation)
             except StopIteration:  # the loop will meet it when it asks
@@ -1008,15 +880,15 @@ class Engine:
                     raise
                 self._deferred = error
                 break
-            self.host.append(batch)
+            self.cached.host.append(batch)
             # without workers, what a batch is a view of is the script's anyway
             total += values.size_bytes(batch) if session.facts.num_workers else values.content_bytes(batch)
             if total > limit:
-                self.note(Note(id="pool-small", sentence=f"Only {len(self.host)} batches fit into the cache."))
+                self.note(Note(id="pool-small", sentence=f"Only {len(self.cached.host)} batches fit into the cache."))
                 break
             if session.fleet is None or not session.fleet.is_endless:
                 break
-        self.device = device.current()
+        self.cached.device = device.current()
 
     def _pull_fresh(self, session: Session, generation: int) -> Any:
         """A batch made under the last order, where that can be had."""
@@ -1026,121 +898,28 @@ class Engine:
             if not is_endless or telemetry is None or telemetry.generation == generation:
                 return batch
 
-    def fill_device(self) -> None:
-        """Keep the batches on the device as well, as far as there is room: those of their fields that the loop needs
-        there alone. Where there are none, no batch is kept."""
-        if self.device is None:
-            return
+    def _serve_cached(self, give: Give) -> tuple[Any, Telemetry | None]:
         try:
-            for batch in self.host:
-                paths = self._paths_moved(batch)
-                if paths == frozenset():
-                    sentence = "Batches were not kept on the device: the loop uses their tensors on the host as well."
-                    self.note(Note(id="device-pool", sentence=sentence))
-                    break
-                if not self.device.has_room(values.content_bytes(batch)):
-                    break
-                self._on_device.append(self.device.put(batch, paths))
-        except Exception as error:  # out of memory, or a container that cannot be rebuilt
-            self._on_device.clear()
-            sentence = f"Batches could not be kept on the device: {type(error).__name__}: {error}."
-            self.note(Note(id="device-pool", sentence=sentence))
-
-    def _paths_moved(self, batch: Any) -> frozenset[str] | None:
-        """The tensors of a batch that the loop was seen to move to the device, all where it was seen to move none; without
-        those that it uses on the host as well. None for all."""
-        kept, moved = self._paths_on_host(), frozenset().union(*self._moves)
-        if not moved and kept:
-            leaves = values.named_leaves(batch, "batch")
-            moved = frozenset(path for path, leaf in leaves if isinstance(leaf, torch.Tensor))
-        return moved - kept if moved else None
-
-    def _paths_on_host(self) -> set[str]:
-        is_apart = self.device is not None and self.device.is_apart
-        return self._used_on_host if is_apart else set()
-
-    @property
-    def has_device_batches(self) -> bool:
-        """Whether batches are kept on a device."""
-        return bool(self._on_device)
-
-    def _serve_ahead(self, give: Give) -> tuple[Any, Telemetry | None]:
-        """A batch from host memory whose copy to the device has gone on since the last was served; one that is still to be
-        copied where that fails, such as for want of memory that can be pinned."""
-        try:
-            if not self._pinned and self.device is not None:
-                self._pinned = [self.device.pin(batch) for batch in self.host]
-            take = self._copying or self._copy_ahead()
-            self._copying = self._copy_ahead()
-            return take(), None
+            return self.cached.serve(give.source), None
         except Exception as error:
-            self._copying = None
+            if give.source != "ahead":
+                raise
             failure = f"{type(error).__name__}: {error}"
-            return self._serve_cached(self.host), Telemetry(give.generation, -1, 0, 0, failure=failure)
-
-    def _copy_ahead(self) -> Callable[[], Any]:
-        assert self.device is not None
-        assert self.device.copy_ahead is not None
-        self._next_cached += 1
-        batch = self._pinned[self._next_cached % len(self._pinned)]
-        return self.device.copy_ahead(batch, self._paths_moved(batch))
-
-    def _serve_cached(self, pool: list[Any]) -> Any:
-        item = pool[self._next_cached % len(pool)]
-        self._next_cached += 1
-        if self._copies_cached:
-            return values.rewrap(item, values.duplicate)
-        self._cached_out = (item, values.versions(self._tensors_in(item)))
-        return values.rewrap(item, lambda leaf: leaf)
-
-    def _tensors_in(self, item: Any) -> list[torch.Tensor]:
-        """The tensors of a cached batch, which is gone through once: it is served in every step."""
-        if id(item) not in self._tensors:
-            self._tensors[id(item)] = item, values.tensors(item)  # kept, or another could get its number
-        return self._tensors[id(item)][1]
+            return self.cached.serve("host"), Telemetry(give.generation, -1, 0, 0, failure=failure)
 
     def _may_lend(self, session: Session) -> bool:
         """Whether to see if the loop writes into what it gets: a real batch of the warm-up."""
         is_early = session.total < LENT_BATCHES and session is self.target
         return is_early and self.serving == "loader" and not self._rungs
 
-    def _check_lent(self, pending: Pending) -> None:
-        """Copy cached batches before use if the loop wrote into one of the last two that it was handed: one that fetches
-        ahead works on a batch after it has asked for the next."""
-        if (pending.lent or self._lent_before or self._cached_out or self._cached_before) is None:
-            return
-        lent = [found for found in (self._lent_before, pending.lent) if found is not None]
-        self._lent_before = pending.lent
-        if any(_fingerprint(batch) not in (mark, None) for batch, mark in lent):
-            self._start_copying()
-            self._lent_before = None
-        served = [found for found in (self._cached_before, self._cached_out) if found is not None]
-        self._cached_before, self._cached_out = self._cached_out, None
-        spoilt = [item for item, versions in served if values.versions(self._tensors_in(item)) != versions]
-        if spoilt:
-            self._start_copying()
-            for pool in (self.host, self._on_device):
-                kept = [item for item in pool if not any(item is other for other in spoilt)]
-                pool[:] = kept or pool[:1]
-
-    def _start_copying(self) -> None:
-        self._copies_cached = True
-        sentence = "The loop writes into its batches, so cached batches are copied before use."
-        self.note(Note(id="batch-mutated", sentence=sentence))
-
     def watch_use(self, steps: int) -> None:
         """Watch which fields the next steps fed from host memory read."""
-        self._reads_wanted = steps
+        self._use.want(steps)
 
     def audit(self) -> None:
         """Take note of what the kept batches carry, and of which fields the watched steps read."""
-        self._reads_wanted = 0
-        seen = [read for read in self._reads if read is not None]
-        is_known = bool(seen) and len(seen) == len(self._reads)
         try:
-            read, moved = set().union(*seen) if is_known else None, set().union(*self._moves)
-            read_as = self._read_as if is_known else {}
-            self._payload = payload.audit(self.host, read, moved, self._paths_on_host(), read_as)
+            self._payload = self._use.audit(self.cached.host, self.cached.paths_on_host())
         except Exception as error:  # an audit that fails must not cost the diagnosis
             self.note(Note(id="audit-failed", sentence=f"What batches carry was not audited: {error}."))
 
@@ -1229,10 +1008,10 @@ class Engine:
             steps_total=self.steps_total,
             span_ns=now - self._began_ns,
             loop_ns=now - self._loop_began_ns if self._loop_began_ns else 0,
-            has_device=self.device is not None,
+            has_device=self.cached.device is not None,
             ranks=self._rank_waits,
             notes=tuple(self._notes.values()),
-            environment=environment.describe(self.device.name if self.device is not None else None)
+            environment=environment.describe(self.cached.device.name if self.cached.device is not None else None)
             | ({"rank": self._ranks.number, "world_size": self._ranks.count} if self._ranks is not None else {}),
         )
 
@@ -1283,7 +1062,7 @@ class Engine:
 
     def close(self) -> None:
         """End all workers, and whatever the experiment was at; nothing is left running, or set."""
-        self._cut_use_watch()
+        self._use.cut()
         if self._program is not None:
             with contextlib.suppress(Exception):  # it may be what is ending us
                 self._program.close()
@@ -1291,9 +1070,7 @@ class Engine:
         COLLECTOR.stop()
         for session in self._sessions.values():
             self._end_fleets(session)
-        self.host, self._on_device, self._pinned, self._copying = [], [], [], None
-        self._tensors.clear()
-        self._cached_out = self._cached_before = self._lent_before = None
+        self.cached.clear()
 
     def _end_fleets(self, session: Session) -> None:
         for fleet in (session.fleet, *session.resting.values()):
@@ -1301,23 +1078,6 @@ class Engine:
                 fleet.close()
         session.fleet = None
         session.resting.clear()
-
-
-def _lent(batch: Any) -> tuple[Any, Any] | None:
-    """The batch with a mark by which a change of it is seen; None where there is no mark."""
-    mark = _fingerprint(batch)
-    return None if mark is None else (batch, mark)
-
-
-def _fingerprint(batch: Any) -> Any:
-    """A mark by which a change of the batch is seen; None for one that cannot be looked at."""
-    try:
-        return values.fingerprint(batch)
-    except Exception:  # of a kind never met, whose own methods fail; it must not end the user's loop
-        return None
-
-
-__all__ = ["Engine", "Session", "Watched"]
 
 
 def natural_period_ns(steps: Sequence[Step], num_workers: int, prefetch_factor: int) -> int:

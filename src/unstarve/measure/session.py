@@ -14,7 +14,7 @@ from unstarve.measure.worker import Telemetry
 from unstarve.recording import BRIEF, FEWEST_ANEW, Loader, Settings, Start
 
 if TYPE_CHECKING:
-    from unstarve.measure.engine import Watched
+    from unstarve.measure.iterators import Watched
 
 DROP_PATIENCE_NS = 3_000_000_000
 """A loop that has only dropped batches for so long is taken as it is, where the length of an epoch is not known."""
