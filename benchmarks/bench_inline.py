@@ -37,11 +37,11 @@ from torchvision.transforms import functional as transforms
 from unstarve import diagnose, estimate
 from unstarve.demo import toy
 from unstarve.errors import Finished
+from unstarve.measure.cuts.split import Address
 from unstarve.measure.engine import Engine
 from unstarve.measure.experiment import Experiment
 from unstarve.measure.program import Options, Program
 from unstarve.measure.rungs import NONE, SAMPLES
-from unstarve.measure.split import Address
 from unstarve.recording import Rung
 
 TOLERANCE = 0.10

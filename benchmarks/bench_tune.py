@@ -37,8 +37,9 @@ import numpy as np
 from _common import Figure, describe_machine, geometric_mean, judge_least, leave, show
 from torch.utils.data import DataLoader, Dataset
 
-from unstarve.measure import environment, tuner, values
+from unstarve.measure import environment, tuner
 from unstarve.measure.bench import workers_by_cores, workers_by_memory
+from unstarve.measure.cuts import values
 from unstarve.recording import Settings
 
 BOUND = 0.95

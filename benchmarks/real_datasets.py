@@ -28,9 +28,9 @@ from rich.table import Table
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset
 from torchvision.transforms import v2
 
-from unstarve.measure.observer import Observer
-from unstarve.measure.server import Server
-from unstarve.measure.split import Unsplittable, split
+from unstarve.measure.cuts.observer import Observer
+from unstarve.measure.cuts.server import Server
+from unstarve.measure.cuts.split import Unsplittable, split
 
 LIMIT = 2
 """Values kept at each cut."""

@@ -39,8 +39,8 @@ def test_reports_use_the_name() -> None:
     """Statements inside a region carry its name into the stages of a report, and cuts inside it work."""
     pytest.importorskip("torch")
     from unstarve.measure import plan
-    from unstarve.measure.observer import Observer
-    from unstarve.measure.server import Server
+    from unstarve.measure.cuts.observer import Observer
+    from unstarve.measure.cuts.server import Server
 
     observer = Observer()
     assert observer.run(Named.__getitem__, (Named(), 3)) == 8

@@ -18,13 +18,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from unstarve import errors, judge
 from unstarve.measure import plan
+from unstarve.measure.cuts.observer import Known, Observer
+from unstarve.measure.cuts.split import Address
 from unstarve.measure.engine import Engine
 from unstarve.measure.experiment import Experiment
 from unstarve.measure.heads import SAMPLES, WHOLE, Making, Repeat, Repeats, repeated
 from unstarve.measure.hook import installed
-from unstarve.measure.observer import Known, Observer
 from unstarve.measure.program import Options
-from unstarve.measure.split import Address
 from unstarve.recording import Head, Stage
 
 

@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from unstarve.measure import payload, values
+from unstarve.measure import payload
+from unstarve.measure.cuts import values
 from unstarve.measure.payload import UseWatch, audit
 from unstarve.payload import Field, changes, findings
 

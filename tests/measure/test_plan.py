@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unstarve.measure import plan
-from unstarve.measure.observer import Cost
+from unstarve.measure.cuts.observer import Cost
 from unstarve.recording import BodyLine, Stage
 
 

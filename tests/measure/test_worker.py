@@ -15,8 +15,9 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 from torch.utils.data._utils import pin_memory as pinning
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
-from unstarve.measure import environment, values
+from unstarve.measure import environment
 from unstarve.measure import worker as worker_module
+from unstarve.measure.cuts import values
 from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import TAG, Findings, Instruments, Telemetry, Token, untagged

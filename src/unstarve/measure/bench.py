@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from unstarve.measure import cuda, environment, values
+from unstarve.measure import cuda, environment
 from unstarve.measure.body import BodySampler, iterator_of
+from unstarve.measure.cuts import values
 from unstarve.measure.describe import describe_function
 from unstarve.measure.fleet import ORDERING
 from unstarve.measure.memory import COLLECTOR

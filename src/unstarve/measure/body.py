@@ -20,8 +20,8 @@ from types import CodeType, FrameType
 import torch
 
 from unstarve import syntax
+from unstarve.measure.cuts.resolving import is_library, item_name
 from unstarve.measure.memory import Collector
-from unstarve.measure.resolving import is_library, item_name
 from unstarve.recording import BodyLine
 from unstarve.script import is_package_file
 

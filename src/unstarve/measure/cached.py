@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from unstarve.measure import device, values
+from unstarve.measure import device
+from unstarve.measure.cuts import values
 from unstarve.measure.use import UseAudit
 from unstarve.recording import Note
 

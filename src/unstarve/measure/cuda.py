@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from unstarve.measure import values
 from unstarve.measure.body import user_line
+from unstarve.measure.cuts import values
 
 CURRENT_TIMES = 10
 """A device that holds so many times as much memory as the current one is where the script computes: what lies on the

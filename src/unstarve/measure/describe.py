@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from unstarve.measure.resolving import code_names, is_library
+from unstarve.measure.cuts.resolving import code_names, is_library
 from unstarve.measure.worker import makes_batches
 from unstarve.recording import Loader
 from unstarve.script import is_package_file

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from unstarve import simulate
-from unstarve.measure import cuda, values
+from unstarve.measure import cuda
+from unstarve.measure.cuts import values
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from unstarve.measure.resolving import code_names, is_library
+from unstarve.measure.cuts.resolving import code_names, is_library
 
 SEEDING = frozenset(
     {

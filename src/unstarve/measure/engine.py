@@ -23,10 +23,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstarve import errors, simulate
-from unstarve.measure import device, environment, experiment, ranks, values
+from unstarve.measure import device, environment, experiment, ranks
 from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.blocks import DEFAULT_BUDGET_S
 from unstarve.measure.cached import CachedBatches, lend
+from unstarve.measure.cuts import values
 from unstarve.measure.describe import calling_place, describe_loader
 from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours
 from unstarve.measure.iterators import Beside, Watched

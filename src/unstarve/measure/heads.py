@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unstarve.measure import draws, values
-from unstarve.measure.observer import Known, Observer
-from unstarve.measure.pool import Pool
+from unstarve.measure import draws
+from unstarve.measure.cuts import values
+from unstarve.measure.cuts.observer import Known, Observer
+from unstarve.measure.cuts.pool import Pool
+from unstarve.measure.cuts.resolving import is_library, resolve
+from unstarve.measure.cuts.split import Address, Split, simple_statements
 from unstarve.measure.reorder import EXACT, compare, hanging
-from unstarve.measure.resolving import is_library, resolve
-from unstarve.measure.split import Address, Split, simple_statements
 
 SAMPLES = 8
 """Samples that are made more than once."""

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from unstarve.measure import device, values
+from unstarve.measure import device
+from unstarve.measure.cuts import values
 from unstarve.measure.device import Device
 from unstarve.payload import Change
 

@@ -11,11 +11,11 @@ from unstarve import estimate
 from unstarve.measure import plan
 from unstarve.measure.blocks import Blocks
 from unstarve.measure.cuda import DeviceProfile, SyncWatch
+from unstarve.measure.cuts.split import Address
 from unstarve.measure.heads import WHOLE, Repeats
 from unstarve.measure.program import Bench, Give, Options, Program, Step
 from unstarve.measure.reorder import Orders
 from unstarve.measure.rungs import COLLATED, DEVICE, HOST, NO_LOADING, RAW, SAMPLES
-from unstarve.measure.split import Address
 from unstarve.measure.worker import COLLATE, Findings
 from unstarve.recording import BodyLine, Head, Note, Stage
 

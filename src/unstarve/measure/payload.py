@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch as dispatching
 from torch.utils._device import DeviceContext
 
-from unstarve.measure import values
+from unstarve.measure.cuts import values
 from unstarve.payload import Field
 
 SAMPLE_VALUES = 2**18

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unstarve import syntax
+from unstarve.measure.cuts.observer import Cost
+from unstarve.measure.cuts.resolving import is_library
+from unstarve.measure.cuts.split import ANY_ITERATION, FIRST_CHOICE, Address
 from unstarve.measure.listing import with_source
-from unstarve.measure.observer import Cost
-from unstarve.measure.resolving import is_library
-from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address
 from unstarve.recording import BodyLine, Reordering, Rung, Stage
 
 OPEN_SHARE = 0.10

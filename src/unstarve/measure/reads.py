@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from unstarve.measure.counters import PAGE_BYTES
-from unstarve.measure.resolving import is_library
+from unstarve.measure.cuts.resolving import is_library
 
 KEPT_SAMPLES = 16
 """Samples whose files are kept at least, where that many indices are known: as many as pools keep values."""

@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 
-from unstarve.measure import draws, values
-from unstarve.measure.resolving import MOST_CHOICES, item_name
+from unstarve.measure import draws
+from unstarve.measure.cuts import values
+from unstarve.measure.cuts.resolving import MOST_CHOICES, item_name
 from unstarve.recording import Reordering
 
 SAMPLES = 8

@@ -20,21 +20,22 @@ from typing import Any, NamedTuple
 from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, _DatasetKind, default_collate, get_worker_info
 
-from unstarve.measure import environment, lean, split, threads, values
+from unstarve.measure import environment, lean, threads
 from unstarve.measure.body import BodySampler
 from unstarve.measure.counters import RunDelay, cpu_ns
+from unstarve.measure.cuts import split, values
+from unstarve.measure.cuts.observer import Cost, Observer
+from unstarve.measure.cuts.pool import Pool
+from unstarve.measure.cuts.resolving import is_library, resolve
+from unstarve.measure.cuts.scout import Scout
+from unstarve.measure.cuts.server import Server
+from unstarve.measure.cuts.split import Address, Unsplittable
+from unstarve.measure.cuts.stream import OPAQUE_SHARE, Effects, Place, Serving, Stream, StreamObserver, is_sole
 from unstarve.measure.heads import SAMPLES, Making, Repeats, repeated
 from unstarve.measure.memory import COLLECTOR, Look, MemoryWatch
-from unstarve.measure.observer import Cost, Observer
-from unstarve.measure.pool import Pool
 from unstarve.measure.reads import KEPT_SAMPLES, Reads, Unkept
 from unstarve.measure.reorder import Arrangement, Orders, Search
-from unstarve.measure.resolving import is_library, resolve
-from unstarve.measure.scout import Scout
-from unstarve.measure.server import Server
 from unstarve.measure.slow import Late, LateWatch
-from unstarve.measure.split import Address, Unsplittable
-from unstarve.measure.stream import OPAQUE_SHARE, Effects, Place, Serving, Stream, StreamObserver, is_sole
 from unstarve.measure.switchboard import Switchboard
 from unstarve.recording import BodyLine
 from unstarve.script import user_part

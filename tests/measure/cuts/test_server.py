@@ -10,9 +10,9 @@ from generated import bodies, check
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unstarve.measure import split
-from unstarve.measure.observer import Observer
-from unstarve.measure.server import Server
+from unstarve.measure.cuts import split
+from unstarve.measure.cuts.observer import Observer
+from unstarve.measure.cuts.server import Server
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

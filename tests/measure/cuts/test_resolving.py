@@ -10,7 +10,7 @@ import pytest
 import torch
 from generated import PRELUDE, module_of
 
-from unstarve.measure.resolving import is_library, resolve
+from unstarve.measure.cuts.resolving import is_library, resolve
 
 
 def test_calls_lead_where_python_would_go() -> None:

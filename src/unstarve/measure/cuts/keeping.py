@@ -11,9 +11,9 @@ import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from unstarve.measure.split import Address, Split, remembered
-from unstarve.measure.switched import Switched, turn_names, walk_body
-from unstarve.measure.tree import (
+from unstarve.measure.cuts.split import Address, Split, remembered
+from unstarve.measure.cuts.switched import Switched, turn_names, walk_body
+from unstarve.measure.cuts.tree import (
     RUNTIME,
     arguments_of,
     captured_names,
@@ -24,7 +24,7 @@ from unstarve.measure.tree import (
     targets_of,
     walk_scope,
 )
-from unstarve.measure.variants import rest_after
+from unstarve.measure.cuts.variants import rest_after
 
 Store = tuple[str, str | None, str | None]
 """What a value is put into: the name of an object; the attribute of it whose element it is, if it is one; and the local that

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from unstarve.measure import split
-from unstarve.measure.observer import Known
-from unstarve.measure.resolving import held, is_library, step_of
+from unstarve.measure.cuts import split
+from unstarve.measure.cuts.observer import Known
+from unstarve.measure.cuts.resolving import held, is_library, step_of
 from unstarve.script import is_package_file
 
 WORTH_SHARE = 0.05

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unstarve.measure import split
-from unstarve.measure.split import Unsplittable
-from unstarve.measure.stream import Serving, Stream, StreamObserver, is_sole
+from unstarve.measure.cuts import split
+from unstarve.measure.cuts.split import Unsplittable
+from unstarve.measure.cuts.stream import Serving, Stream, StreamObserver, is_sole
 
 _count = iter(range(100_000))
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from unstarve.measure import values
+from unstarve.measure.cuts import values
 
 GUARDED_USES = 2
 """How often each value is served as a watched copy before it may be served as it is."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from unstarve.measure.observer import Observer
-from unstarve.measure.scout import Scout
+from unstarve.measure.cuts.observer import Observer
+from unstarve.measure.cuts.scout import Scout
 
 _numbers = itertools.count()
 

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from unstarve.measure.tree import (
+from unstarve.measure.cuts.tree import (
     COMPREHENSIONS,
     RUNTIME,
     arguments_of,

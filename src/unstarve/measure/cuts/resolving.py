@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from unstarve.measure import split
-from unstarve.measure.split import Unsplittable
+from unstarve.measure.cuts import split
+from unstarve.measure.cuts.split import Unsplittable
 
 _LIBRARY_PATHS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unstarve import syntax
-from unstarve.measure.normalise import Normaliser, is_silent
-from unstarve.measure.tree import (
+from unstarve.measure.cuts.normalise import Normaliser, is_silent
+from unstarve.measure.cuts.tree import (
     blocks_of,
     dotted,
     last_name,

@@ -10,10 +10,10 @@ import pytest
 from generated import NUMBERS, PRELUDE, addresses_of, module_of
 from PIL import Image
 
-from unstarve.measure import split
-from unstarve.measure.effects import is_as_large
-from unstarve.measure.observer import Observer
-from unstarve.measure.server import Server
+from unstarve.measure.cuts import split
+from unstarve.measure.cuts.effects import is_as_large
+from unstarve.measure.cuts.observer import Observer
+from unstarve.measure.cuts.server import Server
 
 
 def refusals(body: str) -> str:

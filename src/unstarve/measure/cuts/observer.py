@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from unstarve import labels
-from unstarve.measure import keeping, split, values, variants
 from unstarve.measure.counters import PAGE_BYTES, ReadCount, RunDelay, WriteCount, cpu_ns, page_faults
-from unstarve.measure.effects import (
+from unstarve.measure.cuts import keeping, split, values, variants
+from unstarve.measure.cuts.effects import (
     _LAZY_CALLS,
     Kept,
     Level,
@@ -36,9 +36,9 @@ from unstarve.measure.effects import (
     why_not_alone,
     why_refused,
 )
-from unstarve.measure.pool import Pool
-from unstarve.measure.resolving import defined_at, held, is_library, item_name, resolve, step_of, told_apart
-from unstarve.measure.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unit, Unsplittable
+from unstarve.measure.cuts.pool import Pool
+from unstarve.measure.cuts.resolving import defined_at, held, is_library, item_name, resolve, step_of, told_apart
+from unstarve.measure.cuts.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unit, Unsplittable
 
 _VARIES = "which of several callables runs there differs between samples"
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from unstarve import syntax
-from unstarve.measure.normalise import is_pin, is_release
-from unstarve.measure.split import FRAME_READERS, FUTURES, Unsplittable, main_call
-from unstarve.measure.tree import RUNTIME, last_name
+from unstarve.measure.cuts.normalise import is_pin, is_release
+from unstarve.measure.cuts.split import FRAME_READERS, FUTURES, Unsplittable, main_call
+from unstarve.measure.cuts.tree import RUNTIME, last_name
 
 _CALLER_READERS = FRAME_READERS | {"super", "globals", "vars", "dir"}
 """Functions that look at the frame which calls them, by name."""

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from unstarve.measure import values
+from unstarve.measure.cuts import values
 
 
 class Pair(NamedTuple):

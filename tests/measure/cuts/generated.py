@@ -15,8 +15,8 @@ import torch
 from hypothesis import strategies as st
 from PIL import Image
 
-from unstarve.measure.observer import Observer
-from unstarve.measure.server import Server
+from unstarve.measure.cuts.observer import Observer
+from unstarve.measure.cuts.server import Server
 
 NUMBERS = itertools.count()
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from generated import PRELUDE, Outcome, module_of
 
-from unstarve.measure import split, variants
-from unstarve.measure.observer import Observer
-from unstarve.measure.server import Server
+from unstarve.measure.cuts import split, variants
+from unstarve.measure.cuts.observer import Observer
+from unstarve.measure.cuts.server import Server
 
 
 def test_no_more_bytes_are_kept_than_allowed() -> None:

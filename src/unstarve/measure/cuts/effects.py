@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from unstarve.measure import keeping, split, values, variants
-from unstarve.measure.resolving import is_library, resolve_special
-from unstarve.measure.split import Address, Split, Unsplittable
-from unstarve.measure.tree import RUNTIME
+from unstarve.measure.cuts import keeping, split, values, variants
+from unstarve.measure.cuts.resolving import is_library, resolve_special
+from unstarve.measure.cuts.split import Address, Split, Unsplittable
+from unstarve.measure.cuts.tree import RUNTIME
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unstarve.measure.compiling import (
+from unstarve.measure.cuts.compiling import (
     assign_loaded,
     bind,
     compiled_definition,
@@ -27,9 +27,9 @@ from unstarve.measure.compiling import (
     runtime_call,
     tell,
 )
-from unstarve.measure.normalise import has_work
-from unstarve.measure.split import Address, Split, Unit, Unsplittable, is_callable_loop, remembered
-from unstarve.measure.tree import (
+from unstarve.measure.cuts.normalise import has_work
+from unstarve.measure.cuts.split import Address, Split, Unit, Unsplittable, is_callable_loop, remembered
+from unstarve.measure.cuts.tree import (
     RUNTIME,
     captured_names,
     is_own_local,

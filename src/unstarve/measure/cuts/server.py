@@ -7,11 +7,11 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from unstarve.measure import values, variants
-from unstarve.measure.effects import Level
-from unstarve.measure.pool import Pool
-from unstarve.measure.resolving import resolve
-from unstarve.measure.split import Unsplittable
+from unstarve.measure.cuts import values, variants
+from unstarve.measure.cuts.effects import Level
+from unstarve.measure.cuts.pool import Pool
+from unstarve.measure.cuts.resolving import resolve
+from unstarve.measure.cuts.split import Unsplittable
 
 
 class Unset:

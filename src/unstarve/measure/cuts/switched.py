@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unstarve.measure.compiling import (
+from unstarve.measure.cuts.compiling import (
     assign_loaded,
     bind,
     compiled_definition,
@@ -25,8 +25,8 @@ from unstarve.measure.compiling import (
     runtime_call,
     tell,
 )
-from unstarve.measure.normalise import has_work, innermost_iterable, is_pin, is_release, is_silent
-from unstarve.measure.split import (
+from unstarve.measure.cuts.normalise import has_work, innermost_iterable, is_pin, is_release, is_silent
+from unstarve.measure.cuts.split import (
     Unit,
     Unsplittable,
     normalised,
@@ -34,7 +34,7 @@ from unstarve.measure.split import (
     unit_of,
     why_whole,
 )
-from unstarve.measure.tree import (
+from unstarve.measure.cuts.tree import (
     RUNTIME,
     blocks_of,
     captured_names,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from unstarve.measure import split, variants
-from unstarve.measure.observer import Observer
-from unstarve.measure.split import Unsplittable
-from unstarve.measure.switched import switched
+from unstarve.measure.cuts import split, variants
+from unstarve.measure.cuts.observer import Observer
+from unstarve.measure.cuts.split import Unsplittable
+from unstarve.measure.cuts.switched import switched
 
 _count = iter(range(10_000))
 

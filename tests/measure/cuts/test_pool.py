@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from unstarve.measure.pool import GUARDED_USES, WATCHED_AT_ONCE, Pool
+from unstarve.measure.cuts.pool import GUARDED_USES, WATCHED_AT_ONCE, Pool
 
 
 def pool_of(*items: Any) -> Pool:

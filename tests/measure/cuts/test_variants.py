@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from test_split import Quiet, Squares, defined, resume
 
-from unstarve.measure import split, variants
-from unstarve.measure.split import Unsplittable
+from unstarve.measure.cuts import split, variants
+from unstarve.measure.cuts.split import Unsplittable
 
 
 def number_of(function: Any, text: str) -> int:

@@ -26,16 +26,16 @@ from typing import Any
 from torch.utils.data import ChainDataset
 
 from unstarve import labels
-from unstarve.measure import keeping, split, values
 from unstarve.measure.counters import ReadCount, RunDelay, WriteCount, cpu_ns, page_faults
-from unstarve.measure.effects import is_as_large, keeps, marked, shared_of, why_refused
-from unstarve.measure.observer import Cost, Known, Observer, is_data, without_overhead
-from unstarve.measure.pool import Pool
-from unstarve.measure.resolving import defined_at, is_library, resolve, told_apart
-from unstarve.measure.server import UNSET
-from unstarve.measure.split import ANY_ITERATION, Address, Unsplittable
-from unstarve.measure.switched import Statement, Switched, switched
-from unstarve.measure.tree import RUNTIME
+from unstarve.measure.cuts import keeping, split, values
+from unstarve.measure.cuts.effects import is_as_large, keeps, marked, shared_of, why_refused
+from unstarve.measure.cuts.observer import Cost, Known, Observer, is_data, without_overhead
+from unstarve.measure.cuts.pool import Pool
+from unstarve.measure.cuts.resolving import defined_at, is_library, resolve, told_apart
+from unstarve.measure.cuts.server import UNSET
+from unstarve.measure.cuts.split import ANY_ITERATION, Address, Unsplittable
+from unstarve.measure.cuts.switched import Statement, Switched, switched
+from unstarve.measure.cuts.tree import RUNTIME
 from unstarve.script import is_package_file
 
 OPAQUE_SHARE = 0.5
