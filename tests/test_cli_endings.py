@@ -7,7 +7,7 @@ import types
 from pathlib import Path
 
 import pytest
-from test_judge import DECODE, make_recording
+from literals import DECODE, make_recording
 
 from unstarve import cli
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_judge import DECODE, make_recording, make_stage
+from literals import DECODE, make_recording, make_stage
 
 from unstarve import cli, store
 from unstarve.judge import judge

@@ -8,9 +8,9 @@ import math
 import random
 
 import pytest
+from literals import CROP, DECODE, MS, make_blocks, make_recording, make_stage, make_start, with_fetches
 from scipy import stats
 from test_estimate import simulate
-from test_judge import CROP, DECODE, MS, make_blocks, make_recording, make_stage, make_start, with_fetches
 
 from unstarve.comparison import Comparison, compare
 from unstarve.estimate import rate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from test_judge import DECODE, make_recording
+from literals import DECODE, make_recording
 
 from unstarve import recording
 from unstarve.errors import FormatError

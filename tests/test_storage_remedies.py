@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 import pytest
-from test_judge import MS, make_recording, make_rung, make_stage
+from literals import MS, make_recording, make_rung, make_stage
 
 from unstarve.judge import judge
 from unstarve.recording import Head, Loader, Recording, Rung, Stage

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from test_judge import DECODE, make_recording
+from literals import DECODE, make_recording
 
 from unstarve import store
 from unstarve.errors import FormatError, UsageError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from unstarve import recording as recordings
 from unstarve import tuning
 from unstarve.recording import Block, Loader, Note, Recording, Rung, Settings, Start
-from unstarve.remedies import WITHOUT_WORKERS
+from unstarve.remedies.settings import WITHOUT_WORKERS
 from unstarve.tuning import FINAL, Tuning
 
 MS = 1_000_000

@@ -16,7 +16,7 @@ from typing import Any
 
 from unstarve import estimate, law, syntax
 from unstarve.recording import Block, Recording, Rung, Settings
-from unstarve.remedies import WITHOUT_WORKERS, changed_arguments, limited_threads
+from unstarve.remedies.settings import WITHOUT_WORKERS, changed_arguments, limited_threads
 from unstarve.report import Caveat, Estimate
 
 SCHEMA = "unstarve.tuning/1"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_judge import CROP, DECODE, make_recording, make_stage
+from literals import CROP, DECODE, make_recording, make_stage
 
 from unstarve.comparison import Comparison, compare
 from unstarve.render.comparison import render, render_history

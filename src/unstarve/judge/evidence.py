@@ -13,6 +13,12 @@ from unstarve.report import Estimate
 THRESHOLD = 0.05
 """Share of the loop's time that input may cost before the loop is called input-bound."""
 
+WORTH = 1.03
+"""A stage whose removal gains less than this is not called a culprit."""
+
+HALF = 0.5
+"""Share from which on a part stands for the whole."""
+
 BUSY = "control:busy"
 """The rung under which batches come from cache while the workers stay busy."""
 
@@ -151,6 +157,12 @@ def gain_by_share(evidence: Evidence, stage: Stage, most: Estimate) -> Estimate:
     left = max(0.02, 1 - share_of(evidence, stage))
     gain = estimate.computed(min(most.value, 1 / left), down=0.7, up=1.3)
     return replace(gain, high=max(gain.value, min(gain.high, most.high)))
+
+
+def gain_of_part(gain: Estimate, part: float) -> Estimate:
+    """The gain of the whole where only this part of its time gains so much."""
+    value, low, high = (1 / (1 - part + part / max(1e-6, each)) for each in (gain.value, gain.low, gain.high))
+    return replace(gain, value=value, low=low, high=high, is_computed=gain.is_computed or part < 1)
 
 
 def step_varies(evidence: Evidence) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence, headroom_of
 from unstarve.recording import MemoryLook, collecting
-from unstarve.remedies import FULL
+from unstarve.remedies.facts import FULL
 from unstarve.report import Caveat, Culprit, WallTime
 
 COLLECTOR_OFF = "trial:collector"

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
+from unstarve.judge.body import IDLE_BELOW
 from unstarve.judge.caching import cached_share
-from unstarve.judge.culprits import IDLE_BELOW, find_culprits
+from unstarve.judge.culprits import find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import (
     BUSY,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from test_judge import MS, make_recording, make_start
-from test_judge_rules import LOADER, STARVED, with_fetches
+from literals import LOADER, MS, STARVED, make_recording, make_start, with_fetches
 from test_payload import IMAGE
 
 from unstarve import recording as recordings

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_judge import MS, make_recording, make_rung, make_stage
+from literals import MS, make_recording, make_rung, make_stage
 
 from unstarve.judge import judge
 from unstarve.law import Loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from test_judge import make_recording, make_stage
+from literals import make_recording, make_stage
 
 from unstarve.judge import judge
 from unstarve.recording import Stage

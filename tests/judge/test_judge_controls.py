@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from test_judge import MS, make_blocks, make_recording
-from test_judge_rules import LOADER, tried
+from literals import LOADER, MS, make_blocks, make_recording, tried
 
 from unstarve import law
 from unstarve.judge import judge

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from test_judge import make_recording, make_stage
-from test_judge_rules import LOADER, STARVED
+from literals import LOADER, STARVED, make_recording, make_stage
 
 from unstarve import recording as recordings
 from unstarve.judge import judge

@@ -6,113 +6,11 @@ import dataclasses
 import json
 
 import pytest
+from literals import CROP, DECODE, MS, make_blocks, make_recording, make_stage, make_start, with_fetches
 
 from unstarve import recording as recordings
 from unstarve.judge import account, judge
-from unstarve.recording import Block, Loader, Note, Recording, Rung, Settings, Stage, Start
-
-MS = 1_000_000
-LABELS = {
-    "device": ("batch cached on the device", "device", 0),
-    "host": ("batch cached on the host", "host", 10),
-    "collated": ("collated batch cached in the worker", "collated", 20),
-    "samples": ("processed sample cached", "samples", 30),
-    "raw": ("raw sample cached", "cut", 80),
-    "bytes": ("bytes cached, decode runs", "cut", 85),
-    "none": ("nothing cached", "none", 90),
-}
-
-
-def make_rung(name: str) -> Rung:
-    """A rung by its usual name; anything else stands beside the ladder."""
-    if name in LABELS:
-        label, kind, order = LABELS[name]
-        return Rung(id=name, label=label, kind=kind, order=order)
-    kind = name.partition(":")[0]
-    return Rung(id=name, label=name, kind=kind, after=name.partition(":")[2], order=-1)
-
-
-def make_blocks(periods_ms: dict[str, float], *, body_ms: float, jitter: float = 0.01, **facts) -> tuple[Block, ...]:
-    """Four rounds of blocks of eight steps, where a step takes the given time, waiting for whatever exceeds the body."""
-    blocks = []
-    for number in range(4):
-        for position, (rung, period) in enumerate(periods_ms.items()):
-            factor = 1 + jitter * (((number * 7 + position * 3) % 5) - 2) / 2
-            step = int(period * factor * MS)
-            wait = max(0, step - int(body_ms * MS))
-            cached = rung in ("host", "device")
-            blocks.append(
-                Block(
-                    rung=rung,
-                    round=number,
-                    start_ns=0,
-                    end_ns=8 * step,
-                    waits_ns=(wait,) * 8,
-                    bodies_ns=(step - wait,) * 8,
-                    fetches_ns=() if cached else (2 * step,) * 8,
-                    fetches_cpu_ns=() if cached else (2 * step,) * 8,
-                    **facts,
-                )
-            )
-    return tuple(blocks)
-
-
-def make_recording(
-    periods_ms: dict[str, float], *, body_ms: float = 20, stages: tuple[Stage, ...] = (), **facts
-) -> Recording:
-    """A recording of a loader with two workers on two cores."""
-    values = {
-        "command": "unstarve run train.py",
-        "created": "2026-01-01T00:00:00+0000",
-        "loader": Loader(
-            number=0, name="DataLoader(Toy)", length=1000, batch_size=8, num_workers=2, source="train.py:90"
-        ),
-        "rungs": tuple(make_rung(name) for name in periods_ms),
-        "blocks": make_blocks(periods_ms, body_ms=body_ms),
-        "stages": stages,
-        "starts": (make_start(batches=300),),
-        "steps_total": 200,
-        "environment": {"cores_available": 2.0},
-        **facts,
-    }
-    return Recording(**values)
-
-
-def with_fetches(recording: Recording, fetch_ms: float, cpu_ms: float = 2.0) -> Recording:
-    """The same where a worker needs so long for each batch of the untouched loop."""
-    blocks = tuple(
-        dataclasses.replace(
-            block, fetches_ns=(int(fetch_ms * MS),) * 8, fetches_cpu_ns=(int(cpu_ms * MS),) * 8, delays_ns=(0,) * 8
-        )
-        if block.rung == "none"
-        else block
-        for block in recording.blocks
-    )
-    return dataclasses.replace(recording, blocks=blocks)
-
-
-def make_start(*, construct_ms: float = 20, first_ms: float = 50, batches: int = 300, loader: int = 0) -> Start:
-    return Start(
-        loader=loader,
-        created_ns=0,
-        construct_ns=int(construct_ms * MS),
-        first_wait_ns=int(first_ms * MS),
-        batches=batches,
-        wait_ns=int(first_ms * MS),
-        ended_ns=int((construct_ms + first_ms) * MS) + batches * 20 * MS,
-    )
-
-
-def make_stage(ident: str, ms: float, *, cpu: float = 1.0, **facts) -> Stage:
-    values = {"kind": "code", "name": ident, "source": "train.py:41", "text": f"x = {ident}(x)", **facts}
-    count = 10
-    return Stage(
-        id=ident, samples=count, wall_ns=(int(ms * MS),) * count, cpu_ns=(int(ms * cpu * MS),) * count, **values
-    )
-
-
-DECODE = make_stage("decode", 10, kind="decode")
-CROP = make_stage("crop", 1, kind="transform", source="train.py:50")
+from unstarve.recording import Block, Loader, Note, Recording, Settings
 
 
 def test_a_starved_loop_convicts_the_stage_whose_removal_helps() -> None:

@@ -1,0 +1,185 @@
+"""What lies around the steady loop and its workers: other loaders, a generator around this one, starts of iterators."""
+
+from __future__ import annotations
+
+from unstarve import estimate, law
+from unstarve.judge.evidence import HALF, Evidence, begun_anew, figure, headroom_of, shared_wait_s
+from unstarve.judge.walltime import (
+    begun_in_steps,
+    dropping_start,
+    epoch_batches,
+    iterator_gain,
+    iterator_share,
+    loader_gain,
+    waiting_loader,
+    where_waited,
+)
+from unstarve.recording import BRIEF, Loader, begun_share
+from unstarve.report import Culprit, Estimate, WallTime
+
+
+def other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """An iterable that is no DataLoader: its inside is not measured, so it is blamed as a whole."""
+    if evidence.loader.kind != "other":
+        return []
+    return [
+        Culprit(
+            stage="loader",
+            kind="loader",
+            name=evidence.loader.name,
+            source=evidence.loader.source,
+            resource="cpu" if evidence.main_cpu_fraction("none") > 0.5 else "wait",
+            gain=headroom_of(evidence),
+            evidence=f"The loop waits {evidence.wait_fraction('none'):.0%} of its time for this iterable.",
+        )
+    ]
+
+
+def second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Another loader for which the script waits, such as that of the validation data between epochs."""
+    found = waiting_loader(evidence, time)
+    if found is None or found[1] < evidence.threshold:
+        return []
+    loader, share = found
+    saved = begun_in_steps(evidence).get(loader.number)
+    if saved is not None:
+        return [_begun_anew(evidence, loader, share, saved)]
+    value = loader_gain(evidence, loader, share)
+    has_workers = loader.num_workers > 0
+    where = where_waited(evidence, loader)
+    starts = [start for start in evidence.recording.starts if start.loader == loader.number]
+    return [
+        Culprit(
+            stage=f"loader:{loader.number}",
+            kind="loader" if has_workers else "workers",
+            name=f"{loader.name}, {f'waited for {where}' if has_workers else 'which has no workers'}",
+            source=loader.source,
+            resource="wait" if has_workers else "cpu",
+            gain=estimate.computed(value, down=0.6, up=1.2),
+            evidence=(
+                f"Waiting for this other loader {where} takes {share:.0%} of an epoch's wall time, {begun_share(starts):.0%} "
+                f"of that until the first batches of its {len(starts)} iterators (clocked, not tried)."
+            ),
+        )
+    ]
+
+
+def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) -> Culprit:
+    """Another loader of which every step makes an iterator; `saved` of its `share` is what one for all steps would spare."""
+    starts = [start for start in evidence.recording.starts if start.loader == loader.number]
+    sampler = sum(start.sampler_ns for start in starts)
+    cost = sum(start.construct_ns + start.first_wait_ns for start in starts)
+    kind = "sampler" if sampler > HALF * cost else "worker-start" if saved > HALF else "workers"
+    spared = share * saved if saved > HALF else share  # its batches are what costs, and workers need one iterator too
+    name, cause = begun_anew(loader, starts)
+    value = loader_gain(evidence, loader, spared)
+    made_s = 0.0 if loader.imports_anew else estimate.mean([shared_wait_s(loader, start) for start in starts])
+    if made_s:
+        value = min(value, 1 / evidence.rates["none"].value / made_s)
+    return Culprit(
+        stage=f"loader:{loader.number}",
+        kind=kind,
+        name=f"{loader.name}, {name}",
+        cause=cause,
+        source=loader.source,
+        resource="cpu" if loader.num_workers == 0 else "wait",
+        gain=estimate.computed(value, down=0.6, up=1.2),
+        evidence=(
+            f"{len(starts)} iterators of this other loader gave a batch or two each; starting one takes "
+            f"{figure(cost / len(starts) / 1e6)} ms, {figure(sampler / len(starts) / 1e6)} ms of it in the sampler (clocked, not tried)."
+        ),
+    )
+
+
+def iterator(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """A generator between the loader and the loop, which works in the loop's own process and in series with the step."""
+    share = iterator_share(evidence)
+    lines = [line for line in evidence.recording.body if line.in_iterator]
+    if share < evidence.threshold or not lines:
+        return []
+    line = max(lines, key=lambda line: line.in_iterator)
+    busy = line.busy_inclusive / max(1e-9, line.wall_inclusive)
+    return [
+        Culprit(
+            stage="iterator",
+            kind="loader",
+            name=f"iterator around the loader: {line.text}",
+            source=line.source,
+            text=line.text,
+            resource="cpu" if busy > HALF else "wait",
+            gain=estimate.computed(iterator_gain(evidence), down=0.7, up=1.2),
+            evidence=(
+                f"This generator of the script takes {share:.0%} of the loop's time on batches that it hands on, in the loop's "
+                "own process, while the step waits (sampled, not tried)."
+            ),
+        )
+    ]
+
+
+def worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """What an iterator's start spends its time on: the sampler, making the workers, or the way to the first batch."""
+    value = 1 / max(0.01, 1 - time.start)
+    spread = 1 + (value - 1) * 0.25
+    loader = evidence.loader
+    starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]
+    if loader.keeps_workers:
+        starts = law.recurring_starts(evidence.recording)
+    count = max(1, len(starts))
+    construct = sum(item.construct_ns for item in starts) / 1e9 / count
+    first = sum(item.first_wait_ns for item in starts) / 1e9 / count
+    sampler = sum(item.sampler_ns for item in starts) / 1e9 / count
+    fetch = evidence.fetch_s("none")
+    costs = law.start_costs(evidence.recording, batches=epoch_batches(evidence))
+    is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
+    kind, name, source, resource, cause = "worker-start", "starting the workers", loader.source, "wait", None
+    every = [item for item in evidence.recording.starts if item.loader == loader.number]  # a few of them are natural
+    if len(every) > 2 and all(item.batches <= BRIEF for item in every):
+        name, cause = begun_anew(loader, every)
+    elif sampler > 0.4 * (construct + first):
+        kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
+        source = loader.sampler_source or loader.source
+    elif is_filling and not loader.imports_anew:
+        name, cause = "what is done before the first batch (opening shards, filling a buffer)", "before-first-batch"
+    elif not loader.num_workers or loader.keeps_workers or law.spared_share(costs) < HALF:
+        name, cause = "the way to the first batch", "first-batch"
+    return [
+        Culprit(
+            stage=kind,
+            kind=kind,
+            name=name,
+            cause=cause,
+            source=source,
+            resource=resource,
+            gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread, is_computed=True),
+            evidence=(
+                f"{len(starts)} natural starts: {construct:.2f} s to make the iterator, {first:.2f} s until the first "
+                f"batch, {sampler:.2f} s of it in the sampler; a usual batch takes {fetch:.2f} s to make, and an epoch has "
+                f"{loader.length or (starts[0].batches if starts else 0)} batches."
+            ),
+        )
+    ]
+
+
+def dropped(evidence: Evidence) -> list[Culprit]:
+    """Batches that were made only to be dropped: by how much an epoch would be shorter without."""
+    start = dropping_start(evidence)
+    if start is None:
+        return []
+    period = 1 / evidence.rates["none"].value
+    epoch = max(1, (evidence.loader.length or start.batches) - start.dropped) * period
+    value = 1 + start.dropped_ns / 1e9 / epoch
+    return [
+        Culprit(
+            stage="worker-start:dropped",
+            kind="worker-start",
+            name="batches made only to be dropped",
+            cause="dropped-batches",
+            source=evidence.loader.source,
+            resource="cpu",
+            gain=estimate.computed(value, down=0.75, up=1.25),
+            evidence=(
+                f"The loop dropped the first {start.dropped} batches unused, which took {start.dropped_ns / 1e9:.1f} s: "
+                f"as long as {start.dropped_ns / 1e9 / period:.0f} steps."
+            ),
+        )
+    ]

@@ -1,0 +1,284 @@
+"""Stages that are to blame: by knock-outs, by a rung of their own, or by the accounting of a sample's time; beside the data
+set's own those that every loader has, which are collation, transport and the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from unstarve import estimate
+from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, gain_of_part, headroom_of, mean_ms, share_of
+from unstarve.judge.reading import is_within, part_of_reading, slowest_reader, told_apart, waiting_share
+from unstarve.recording import Stage
+from unstarve.report import Culprit, Estimate, WallTime
+
+THIN = 0.1
+"""Where no statement of a data set takes this share of its time, there is no one statement to blame."""
+
+LITTLE = 0.25
+"""Stages of a data set that take less than this share of its time together do not stand for it."""
+
+DOMINANT = 0.4
+"""Share of a stage's time from which on a line in it is named for it."""
+
+ALONE = 0.95
+"""Part of all reading from which on a stage's is all of it."""
+
+
+def knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Stages without which the loop was shown to run faster, each served from cache alone."""
+    found = []
+    for stage in evidence.recording.stages:
+        gain = evidence.contrast(f"knockout:{stage.id}", "none")
+        if gain is not None and stage.id not in ("collate", "ipc"):
+            found.append(_stage_culprit(evidence, stage, _capped(evidence, gain), resource=_saved(evidence, stage)))
+    return found
+
+
+def _saved(evidence: Evidence, stage: Stage) -> str | None:
+    """What the workers were spared by the knock-out of a stage that costs much in a few samples only, and so little in
+    those that were watched; None where watching tells."""
+    saved = evidence.fetch_s("none") - evidence.fetch_s(f"knockout:{stage.id}")
+    if share_of(evidence, stage) * evidence.fetch_s("none") > saved / 3:
+        return None
+    return _spared(evidence, stage.id, least=0.3)
+
+
+def _spared(evidence: Evidence, stage: str, least: float) -> str | None:
+    """What the workers were spared by the knock-out of a stage; None where that is less than the part `least`."""
+    without = f"knockout:{stage}"
+    saved = evidence.fetch_s("none") - evidence.fetch_s(without)
+    if saved <= 0 or saved < least * evidence.fetch_s("none"):
+        return None
+    saved_cpu = evidence.fetch_cpu_s("none") - evidence.fetch_cpu_s(without)
+    saved_delay = max(0.0, evidence.delay_s("none") - evidence.delay_s(without))
+    return "cpu" if saved_cpu >= 0.5 * (saved - saved_delay) else "wait"
+
+
+def read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """A stage that reads and could not be served from cache, such as one that gives an open file, by the rung with files'
+    bytes in memory: that frees all stages that read, of which this one gains its part."""
+    gain = evidence.contrast("bytes", "none")
+    stage = slowest_reader(evidence)
+    if gain is None or stage is None or gain.value <= 1:
+        return []
+    saved, waits = 1 - 1 / gain.value, waiting_share(evidence, stage)
+    if waits < 0.5 * saved:
+        return []
+    part = max(part_of_reading(evidence, stage) or 0.0, waits / saved)  # what else waits may not be for files
+    gain, faster = gain_of_part(gain, part if part < ALONE else 1.0), gain.value
+    whose = f"; its gain is computed from its part of that, {part:.0%}" if part < ALONE else ""
+    sentence = (
+        f"With the bytes of files in memory, and all else run, the loop runs {faster:.2f} times as fast; of the stages "
+        f"that read, this one waits longest{whose}."
+    )
+    culprit = _stage_culprit(evidence, stage, _capped(evidence, gain))
+    return [replace(culprit, kind="read", resource="wait", evidence=sentence)]
+
+
+def whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """A dataset that could not be taken apart, or whose time is spread thin, is blamed as a whole, by the ladder; so is its
+    most expensive stage where that could not be served from cache alone."""
+    stages = _own_stages(evidence)
+    gain = evidence.contrast("samples", "none")
+    if gain is None or not stages:
+        return []
+    leaves = _leaves(stages)
+    tried = [stage for stage in stages if f"knockout:{stage.id}" in evidence.rates]
+    if max(_own_shares(stages, leaves)) < THIN and sum(_own_shares(stages, tried)) < LITTLE:
+        return [_many_steps(evidence, stages, leaves)]
+    stage = max(leaves, key=mean_ms)
+    if any(is_within(evidence, stage, other.id) for other in tried):
+        return []
+    if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in read_for_free(evidence, time)):
+        return []  # shown by a rung of its own
+    sentence = (
+        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; this stage takes "
+        f"{share_of(evidence, stage):.0%} of a sample's time, and its own gain is computed from that."
+    )
+    most = _capped(evidence, _gain_up_to(evidence, stages[stages.index(stage) :], gain))
+    return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, most), sentence)]
+
+
+def _gain_up_to(evidence: Evidence, behind: Sequence[Stage], whole: Estimate) -> Estimate:
+    """What a stage gains at most: what was measured with all up to it served from cache, or up to the next stage behind it
+    of which that was measured; else what finished samples gain."""
+    found = (evidence.contrast(f"after:{stage.id}", "none") for stage in behind)
+    return min((gain for gain in (*found, whole) if gain is not None), key=lambda gain: gain.value)
+
+
+def _own_stages(evidence: Evidence) -> list[Stage]:
+    """Stages of the data set."""
+    return [stage for stage in evidence.recording.stages if stage.kind not in ("collate", "ipc")]
+
+
+def _leaves(stages: Sequence[Stage]) -> list[Stage]:
+    return [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
+
+
+def _own_shares(stages: Sequence[Stage], parts: Sequence[Stage]) -> list[float]:
+    """Shares of some parts of a data set in its time on a core, or waiting for anything but one: being without a core may
+    hit any of them."""
+    whole = sum(_own_ms(stage) for stage in stages if stage.parent is None)
+    return [_own_ms(stage) / whole if whole else 1.0 for stage in parts]
+
+
+def _own_ms(stage: Stage) -> float:
+    # delays include those of watching itself, so the stage's time on a core is its own whatever they leave
+    without = max(estimate.mean(stage.cpu_ns), estimate.mean(stage.wall_ns) - estimate.mean(stage.delay_ns))
+    return min(mean_ms(stage), without / 1e6)
+
+
+def _many_steps(evidence: Evidence, stages: Sequence[Stage], leaves: Sequence[Stage]) -> Culprit:
+    """The data set itself, where none of its statements takes much of its time."""
+    gain = evidence.contrast("samples", "none")
+    assert gain is not None
+    waits = sum(_own_ms(stage) for stage in leaves if _resource(stage) == "wait")
+    sentence = (
+        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; of the {len(leaves)} "
+        f"statements that make a sample none takes more than {max(_own_shares(stages, leaves)):.0%} of the time."
+    )
+    return Culprit(
+        stage="dataset",
+        kind="code",
+        name=evidence.loader.name.partition("(")[2].rstrip(")") or evidence.loader.name,
+        source=leaves[0].source,
+        resource="wait" if waits > sum(map(_own_ms, leaves)) / 2 else "cpu",
+        gain=_capped(evidence, gain),
+        evidence=sentence,
+    )
+
+
+def fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:
+    """Collation and transport."""
+    found = []
+    for name in ("collate", "ipc"):
+        stage = find_stage(evidence.recording.stages, name)
+        gain = evidence.contrast(f"knockout:{name}", "none")
+        if stage is not None and gain is not None:
+            culprit = _stage_culprit(evidence, replace(stage, kind=name), _capped(evidence, gain))
+            # few batches are watched while they are collated: all those that were not tell more
+            resource = "serialisation" if name == "ipc" else _spared(evidence, name, least=0.1) or "cpu"
+            sentence = f"With {name} free the loop runs {gain.value:.2f} times as fast."
+            found.append(replace(culprit, resource=resource, evidence=sentence))
+    return found + _sampler(evidence)
+
+
+def _sampler(evidence: Evidence) -> list[Culprit]:
+    """What ordering batches costs the loop's own process in every step, with nothing made and nothing sent."""
+    if not {"control:sampler", "host"} <= evidence.rates.keys():
+        return []
+    alone = 1 / evidence.rates["control:sampler"].value - 1 / evidence.rates["host"].value
+    period = 1 / evidence.rates["none"].value
+    if alone < evidence.threshold * period or (evidence.loader.sampler is None and alone < 0.002):
+        return []
+    # the sampler works beside the workers, so without it the loop is as fast as they and the step allow
+    without = replace(evidence.law, busy_step_s=0.0).rate(evidence.loader.num_workers)
+    value = min(headroom_of(evidence).value, period / max(period - alone, 0.05 * period), without * period)
+    name = evidence.loader.sampler or "sampler"
+    line = next((line for line in evidence.recording.sampler if line.wall_fraction >= DOMINANT), None)
+    return [
+        Culprit(
+            stage="sampler",
+            kind="sampler",
+            name=name,
+            source=line.source if line is not None else evidence.loader.sampler_source or evidence.loader.source,
+            text=line.text if line is not None else None,
+            path=(name, line.text) if line is not None else (),
+            resource="cpu",
+            gain=estimate.computed(value, down=0.6, up=1.3),
+            evidence=f"Ordering batches, with nothing made and nothing sent, takes {alone * 1e3:.2g} ms of every step.",
+        )
+    ]
+
+
+def by_accounting(evidence: Evidence) -> list[Culprit]:
+    """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain; or the data set as
+    a whole, where that gains and all of its stages are small parts of it."""
+    stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
+    leaves, own = _leaves(stages), _own_stages(evidence)
+    gain = evidence.contrast(evidence.ceiling_id, "none")
+    if not leaves or gain is None or gain.value < 1 + 3 * evidence.threshold:
+        return []
+    stage = max(leaves, key=mean_ms)
+    whole = evidence.contrast("samples", "none")
+    if stage in own and whole is not None and whole.high < 1 + 3 * evidence.threshold:
+        return []  # finished samples gain nothing
+    parts = [part for part in own if part.id != "code"]
+    if stage in parts and whole is not None and whole.low > 1 and max(_own_shares(own, parts)) < LITTLE:
+        return [_many_steps(evidence, own, _leaves(own))]
+    sentence = (
+        f"It takes {share_of(evidence, stage):.0%} of a sample's time, and the gain is computed from that: no removal of "
+        "a single stage was shown to help."
+    )
+    return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, gain), sentence)]
+
+
+def _stage_culprit(
+    evidence: Evidence, stage: Stage, gain: Estimate, sentence: str | None = None, *, resource: str | None = None
+) -> Culprit:
+    share = share_of(evidence, stage)
+    knocked_out = (
+        f"With only this stage served from cache the loop runs {gain.value:.2f} times as fast; it takes "
+        f"{share:.0%} of a sample's time ({mean_ms(stage):.2f} ms, n={len(stage.wall_ns)})."
+    )
+    place = _hottest(evidence, stage)
+    resource = resource or _resource(place)
+    told = told_apart(evidence, stage, resource, gain)
+    return Culprit(
+        stage=stage.id,
+        kind=stage.kind if told is None else told.kind,
+        name=_full_name(evidence, stage),
+        source=place.source,
+        text=place.text,
+        resource=resource if told is None else told.resource,
+        gain=gain,
+        path=_path(evidence, place),
+        evidence=(sentence or knocked_out) + ("" if told is None else told.sentence),
+    )
+
+
+def _full_name(evidence: Evidence, stage: Stage) -> str:
+    """The stage's name; where that is a bare statement, with the name of the call that it is a part of."""
+    around: Stage | None = stage
+    while around is not None and around.name == around.text:
+        around = find_stage(evidence.recording.stages, around.parent or "")
+    return stage.name if around is None or around is stage else f"{around.name}: {stage.name}"
+
+
+def _capped(evidence: Evidence, gain: Estimate) -> Estimate:
+    """No stage can gain more than the ceiling allows; noise of the knock-out may say otherwise."""
+    most = evidence.contrast(evidence.ceiling_id, "none")
+    if most is None or gain.value <= most.value:
+        return gain
+    return Estimate(value=most.value, low=min(gain.low, most.value), high=max(gain.high, most.value))
+
+
+def _hottest(evidence: Evidence, stage: Stage) -> Stage:
+    """The statement inside the stage that takes most of its time; the stage itself where none dominates."""
+    inner = [other for other in evidence.recording.stages if other.parent == stage.id and other.source]
+    if not inner:
+        return stage
+    hottest = max(inner, key=mean_ms)
+    if mean_ms(hottest) < DOMINANT * mean_ms(stage):
+        return stage
+    return _hottest(evidence, hottest)
+
+
+def _resource(stage: Stage) -> str:
+    running = sum(stage.wall_ns) - sum(stage.delay_ns)
+    if running > 0 and sum(stage.cpu_ns) < 0.5 * running:
+        return "wait"
+    return "cpu"
+
+
+def _path(evidence: Evidence, stage: Stage) -> tuple[str, ...]:
+    path = [stage.name]
+    parent = stage.parent
+    while parent is not None:
+        outer = find_stage(evidence.recording.stages, parent)
+        if outer is None:
+            break
+        path.insert(0, outer.name)
+        parent = outer.parent
+    return tuple(path)

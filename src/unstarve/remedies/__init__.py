@@ -1,0 +1,59 @@
+"""Remedies: functions from evidence to a finding, in a tuple. Pure; trials are made by the experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from unstarve import storage
+from unstarve.recording import Recording
+from unstarve.remedies import body, delivery, memory, payload, settings, stages, workers
+from unstarve.report import Culprit, Remedy, Report
+
+Rule = Callable[[Recording, Report, Culprit], "Remedy | None"]
+
+_RULES: tuple[Rule, ...] = (
+    workers.more_workers,
+    workers.workers_elsewhere,
+    workers.quicker_elsewhere,
+    *storage.RULES,
+    stages.cheaper_stage,
+    stages.leaner_collation,
+    stages.batched_fetch,
+    stages.quicker_sampler,
+    payload.lighter_transport,
+    body.overlapped_copy,
+    delivery.bridge_late,
+    workers.work_in_workers,
+    workers.keep_workers,
+    workers.epochs_that_run_on,
+    settings.setting,
+    memory.fewer_collections,
+    memory.collections_on_call,
+    memory.packed_objects,
+    delivery.scheduling,
+    settings.fewer_workers,
+    body.leaner_body,
+)
+
+
+def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
+    """What to change, in the order of the culprits."""
+    found: dict[str, Remedy] = {}
+    tried = settings.tried_settings(recording)
+    for culprit in report.verdict.culprits:
+        for rule in _RULES:
+            remedy = rule(recording, report, culprit)
+            if remedy is not None:  # what was tried goes before what is computed
+                remedy = replace(tried.get(remedy.id, remedy), about=remedy.about)
+                found.setdefault(remedy.id, remedy)
+    head = storage.cached_head(recording, report)
+    for remedy in (
+        *tried.values(),
+        *([head] if head is not None else ()),
+        *stages.reordered(recording),
+        *payload.lean_batch(recording),
+        *payload.leaner_payload(recording, report),
+    ):
+        found.setdefault(remedy.id, remedy)
+    return tuple(found.values())
