@@ -211,11 +211,13 @@ def started(fetch_ms: float, *, construct_ms: float = 100, first_ms: float = 400
     return judge(with_fetches(recording, fetch_ms))
 
 
-def begun_in_steps(count: int, *, sampler_ms: float, wait_ms: float, num_workers: int = 0, length: int = 50) -> Report:
+def begun_in_steps(
+    count: int, *, sampler_ms: float, wait_ms: float, closed_ms: int = 0, num_workers: int = 0, length: int = 50
+) -> Report:
     """The report on a loop whose steps of 20 ms each make an iterator over another loader for one batch."""
     other = dataclasses.replace(
         make_start(loader=1, batches=1, construct_ms=1, first_ms=int(wait_ms)),
-        wait_ns=int(wait_ms * MS), sampler_ns=int(sampler_ms * MS), beside=1,
+        wait_ns=int(wait_ms * MS), sampler_ns=int(sampler_ms * MS), closed_ns=closed_ms * MS, beside=1,
     )  # fmt: skip
     ours = dataclasses.replace(make_start(batches=100), created_ns=0)
     others = tuple(dataclasses.replace(other, created_ns=i * 20 * MS, ended_ns=(i + 1) * 20 * MS) for i in range(count))

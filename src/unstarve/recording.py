@@ -249,6 +249,8 @@ class Start:
     """Whether it ran as without unstarve: own workers, nothing cached."""
     beside: int = 0
     """Batches that the loop had from other loaders while it was open."""
+    closed_ns: int = 0
+    """What ending it took, where the loop let go of it in the middle: its workers, and what its sampler had drawn."""
 
 
 def begun_share(starts: Sequence[Start]) -> float:

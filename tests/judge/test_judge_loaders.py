@@ -159,6 +159,13 @@ def test_a_loader_that_every_step_begins_anew_is_blamed_for_its_starts() -> None
     assert report.time.other_loaders == pytest.approx(11 / 20, rel=0.05)
 
 
+def test_what_letting_go_of_an_iterator_takes_is_a_part_of_it() -> None:
+    """A permutation that is drawn for one batch must also be freed, which one iterator for all steps would spare as well."""
+    report = begun_in_steps(100, sampler_ms=9, wait_ms=10, closed_ms=4)
+    assert report.verdict.culprits[0].gain.value == pytest.approx(20 / 6, rel=0.05)
+    assert report.time.other_loaders == pytest.approx(15 / 20, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("length", "name", "told"),
     [(1, "epochs of a single batch", "epochs-run-on"), (1000, "a new iterator for every step", "one-iterator")],

@@ -856,6 +856,36 @@ def test_steps_that_each_begin_another_loader_are_whole() -> None:
     assert [block for block in recording.blocks if block.rung == "none"]
 
 
+class Slowly(Numbers):
+    """Takes its time to be freed."""
+
+    def __iter__(self) -> Any:
+        return _Held()
+
+
+class _Held:
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> list[int]:
+        return [1, 2]
+
+    def __del__(self) -> None:
+        time.sleep(0.03)
+
+
+def test_what_it_takes_to_let_go_of_an_iterator_is_clocked() -> None:
+    """One that is left in the middle takes that time from the step, and its sampler may hold much."""
+    loader, other = DataLoader(Numbers(400), batch_size=2), DataLoader(Numbers(64), batch_sampler=Slowly(3))
+    engine = Engine(passive=True)
+    with installed(engine):
+        for _batch, _ in zip(loader, range(5), strict=False):
+            next(iter(other))
+    starts = [start for start in engine.recording().starts if start.loader == 1]
+    assert len(starts) == 5
+    assert all(start.closed_ns >= 0.03e9 for start in starts)
+
+
 def test_what_ending_workers_took_is_counted_once() -> None:
     """It is taken off the start that ended them, and off no later one."""
     loader = DataLoader(Numbers(16), batch_size=2, num_workers=2)

@@ -68,7 +68,8 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
     """Another loader of which every step makes an iterator; `saved` of its `share` is what one for all steps would spare."""
     starts = [start for start in evidence.recording.starts if start.loader == loader.number]
     sampler = sum(start.sampler_ns for start in starts)
-    cost = sum(start.construct_ns + start.first_wait_ns for start in starts)
+    ended = sum(start.closed_ns for start in starts)
+    cost = sum(start.construct_ns + start.first_wait_ns for start in starts) + ended
     kind = "sampler" if sampler > HALF * cost else "worker-start" if saved > HALF else "workers"
     spared = share * saved if saved > HALF else share  # its batches are what costs, and workers need one iterator too
     name, cause = begun_anew(loader, starts)
@@ -85,8 +86,9 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
         resource="cpu" if loader.num_workers == 0 else "wait",
         gain=estimate.computed(value, down=0.6, up=1.2),
         evidence=(
-            f"{len(starts)} iterators of this other loader gave a batch or two each; starting one takes "
-            f"{figure(cost / len(starts) / 1e6)} ms, {figure(sampler / len(starts) / 1e6)} ms of it in the sampler (clocked, not tried)."
+            f"{len(starts)} iterators of this other loader gave a batch or two each; one takes "
+            f"{figure(cost / len(starts) / 1e6)} ms, {figure(sampler / len(starts) / 1e6)} ms of it in the sampler and "
+            f"{figure(ended / len(starts) / 1e6)} ms for its end (clocked, not tried)."
         ),
     )
 

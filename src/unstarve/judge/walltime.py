@@ -68,7 +68,8 @@ def outside_s(ours: Sequence[Start], others: Sequence[Start]) -> list[float]:
 def _uncovered_ns(begin: int, end: int, others: Sequence[Start]) -> int:
     """Time from `begin` to `end` in which none of the iterators took the script's time."""
     spans = [
-        (item.created_ns, item.created_ns + item.construct_ns if _is_beside(item) else item.ended_ns) for item in others
+        (item.created_ns, item.created_ns + item.construct_ns if _is_beside(item) else item.ended_ns + item.closed_ns)
+        for item in others
     ]
     free = 0
     for start, stop in sorted(spans):
@@ -118,11 +119,16 @@ def _is_beside(other: Start) -> bool:
 
 def span_s(other: Start) -> float:
     """What an iterator of another loader took of the script's time: waiting, where the loop went on beside it."""
-    return (other.construct_ns + other.wait_ns if _is_beside(other) else other.ended_ns - other.created_ns) / 1e9
+    return (_waited_ns(other) if _is_beside(other) else other.ended_ns - other.created_ns + other.closed_ns) / 1e9
+
+
+def _waited_ns(other: Start) -> int:
+    """What the script waited for an iterator, from asking for it until it had ended."""
+    return other.construct_ns + other.wait_ns + other.closed_ns
 
 
 def _start_s(other: Start) -> float:
-    return (other.construct_ns + other.first_wait_ns) / 1e9
+    return (other.construct_ns + other.first_wait_ns + other.closed_ns) / 1e9
 
 
 def _beside_s(evidence: Evidence) -> float:
@@ -154,7 +160,7 @@ def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] |
     waits: dict[int, int] = {}
     spans = 0
     for start in _others(evidence):
-        waits[start.loader] = waits.get(start.loader, 0) + start.wait_ns + start.construct_ns
+        waits[start.loader] = waits.get(start.loader, 0) + _waited_ns(start)
         spans += int(1e9 * span_s(start))
     if not waits or spans <= 0:
         return None
@@ -169,7 +175,7 @@ def where_waited(evidence: Evidence, loader: Loader) -> str:
     for item in _others(evidence):
         if item.loader == loader.number:
             within = "in the middle of epochs" if _is_inside(item, ours) else "between epochs"
-            waits["beside the loop" if _is_beside(item) else within] += item.wait_ns + item.construct_ns
+            waits["beside the loop" if _is_beside(item) else within] += _waited_ns(item)
     return max(waits, key=lambda where: waits[where])
 
 
@@ -215,7 +221,7 @@ def begun_in_steps(evidence: Evidence) -> dict[int, float]:
             continue
         loader = next(each for each in evidence.recording.loaders if each.number == number)
         first = [item.first_wait_ns if loader.num_workers else item.sampler_ns for item in starts]
-        saved = sum(item.construct_ns for item in starts) + sum(first)
+        saved = sum(item.construct_ns + item.closed_ns for item in starts) + sum(first)
         found[number] = min(1.0, saved / 1e9 / max(1e-9, sum(map(span_s, starts))))
     return found
 

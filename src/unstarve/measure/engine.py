@@ -265,7 +265,9 @@ class Engine:
         is_ours = session is self.target and not self.is_finished
         if session.is_iterated or fleet is None or is_ours or fleet.outlives_epoch(session.loader):
             return
+        began = self.clock_ns()
         fleet.close()
+        session.closed_ns = self.clock_ns() - began
 
     def _orphaned(self, session: Session, _: Any) -> None:
         """A loader is gone: its workers end, as they would without us, unless others have taken their place."""
@@ -491,7 +493,7 @@ class Engine:
             session.starts.append(self._start_of(session, now))
         if session.current is not None:
             session.current.is_over = True
-        session.first_wait_ns, session.wait_ns, session.delivered = -1, 0, 0
+        session.first_wait_ns, session.wait_ns, session.delivered, session.closed_ns = -1, 0, 0, 0
         session.dropped = session.dropped_ns = session.ended_ns = 0
 
     def _start_of(self, session: Session, now: int) -> Start:
@@ -504,6 +506,7 @@ class Engine:
             batches=session.delivered,
             wait_ns=session.wait_ns,
             ended_ns=max(last, session.created_ns),
+            closed_ns=session.closed_ns,
             sampler_ns=session.sampler_ns(),
             dropped=session.dropped if session.used else 0,
             dropped_ns=session.dropped_ns if session.used else 0,

@@ -81,6 +81,8 @@ class Session:
         self.construct_ns = 0
         self.closing_ns = 0
         """Of the time to make the present iterator, what ending our workers of the epoch before took."""
+        self.closed_ns = 0
+        """What ending the present iterator took when the loop let go of it in the middle."""
         self.first_wait_ns = -1
         self.wait_ns = 0
         self.delivered = 0
