@@ -49,6 +49,17 @@ def differ(some: Sequence[float], others: Sequence[float], threshold: float) -> 
     return low * (1 + threshold) < high
 
 
+def is_beyond_scatter(some: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether the geometric means of two sorts of rates are further apart than the scatter of the second sort lets expect in
+    19 of 20 cases (Student's t with its degrees of freedom); the first are taken to scatter no more."""
+    logs = [math.log(each) for each in others]
+    if not some or len(logs) < 2:
+        return False
+    variance = sum((each - mean(logs)) ** 2 for each in logs) / (len(logs) - 1)
+    apart = abs(mean([math.log(each) for each in some]) - mean(logs))
+    return apart > student(len(logs) - 1) * math.sqrt(variance * (1 / len(some) + 1 / len(logs)))
+
+
 def rate(block: Block) -> float:
     """Steps per second of one block."""
     return block.steps * 1e9 / max(1, block.end_ns - block.start_ns)

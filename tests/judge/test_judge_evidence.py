@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from literals import STARVED, make_blocks, make_recording, make_stage
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence, at_length, gain_by_share
+from unstarve.recording import Block
 from unstarve.report import Estimate
 
 
@@ -50,3 +52,24 @@ def test_a_long_look_at_the_loop_stands_for_the_short_ones_that_it_contradicts(r
     )
     kept = [block for block in at_length([*short, long], 0.05) if block.rung == "none"]
     assert kept == ([block for block in short if block.rung == "none"] if ratio == 1.0 else []) + [long]
+
+
+def _looked_at(rates: Sequence[float], long_rate: float) -> tuple[Block, ...]:
+    """Short blocks of the loop as it is at these rates, and one of many times their steps, all of steady steps."""
+    pattern = make_blocks({"none": 20.0}, body_ms=20)[0]
+    sizes = [(rate, 6) for rate in rates] + [(long_rate, 60)]
+    return tuple(
+        dataclasses.replace(
+            pattern, round=place, end_ns=int(steps * 1e9 / rate), waits_ns=(0,) * steps,
+            bodies_ns=(int(1e9 / rate),) * steps,
+        )
+        for place, (rate, steps) in enumerate(sizes)
+    )  # fmt: skip
+
+
+def test_a_long_look_within_the_scatter_of_short_ones_is_one_of_them() -> None:
+    """A machine whose blocks scatter by a fifth says nothing by a long one that is a tenth off."""
+    scattered = _looked_at([50, 42, 58, 46, 54, 40, 60.0], 55.5)
+    assert at_length(scattered, 0.05) == scattered
+    steady = _looked_at([50, 50.5, 49.5, 50.2, 49.8, 50.1, 49.9], 45.5)
+    assert at_length(steady, 0.05) == steady[-1:]

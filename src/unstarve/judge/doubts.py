@@ -106,7 +106,7 @@ def _doubt_baseline(evidence: Evidence) -> list[Caveat]:
 
 
 def _doubt_rounds(evidence: Evidence) -> list[Caveat]:
-    rounds = len(evidence.of("none"))
+    rounds = len(evidence.of(evidence.ceiling_id))  # which a long look at the loop as it is leaves as they are
     if rounds >= 3:
         return []
     return [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.recording import LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start
+from unstarve.recording import LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start, stalls
 from unstarve.report import Estimate
 
 THRESHOLD = 0.05
@@ -114,12 +114,15 @@ def without_copies(block: Block, recording: Recording) -> Block:
 
 def at_length(blocks: Sequence[Block], threshold: float) -> tuple[Block, ...]:
     """The blocks, without the short ones of the loop as it is where a long look at it gave another rate: one that stalls once
-    in many batches is as fast as any in between, and far slower while it stalls."""
+    in many batches is as fast as any in between, and far slower while it stalls. A rate that short blocks scatter as far
+    from, though nothing stalls, is no other."""
     own = [block for block in blocks if block.rung == "none" and block.steps]
     usual = statistics.median([block.steps for block in own]) if own else 0
     long = [estimate.rate(block) for block in own if block.steps >= LONG * usual]
     short = [estimate.rate(block) for block in own if block.steps < LONG * usual]
     if not long or not short or not estimate.differ(long, short, threshold):
+        return tuple(blocks)
+    if not stalls(own) and not estimate.is_beyond_scatter(long, short):
         return tuple(blocks)
     return tuple(block for block in blocks if block.rung != "none" or block.steps >= LONG * usual)
 
