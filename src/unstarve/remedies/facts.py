@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from unstarve import law
-from unstarve.recording import Loader, Recording
+from collections.abc import Iterable, Iterator
+
+from unstarve import estimate, law
+from unstarve.recording import Loader, Recording, Stage
 from unstarve.report import Estimate
 
 FULL = 0.8
@@ -42,3 +44,43 @@ def shared_bytes(recording: Recording) -> int:
 def mib(size: float) -> str:
     """A size in MiB, with its unit."""
     return f"{size / 2**20:.3g} MiB"
+
+
+def with_unit(size: float) -> str:
+    """A size in the largest decimal unit that it fills, with that unit."""
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= least:
+            return f"{size / least:.3g} {unit}"
+    return f"{size:.0f} bytes"
+
+
+def stage_of(recording: Recording, ident: str | None) -> Stage | None:
+    """The stage with this id, if there is one."""
+    return next((stage for stage in recording.stages if stage.id == ident), None)
+
+
+def stages_inside(recording: Recording, stage: Stage) -> Iterator[Stage]:
+    """The stages that a stage contains, at any depth, in pipeline order."""
+    outer = {stage.id}
+    for each in recording.stages:
+        if each.parent in outer:
+            outer.add(each.id)
+            yield each
+
+
+def leaves_until(recording: Recording, stage: Stage | None) -> list[Stage]:
+    """The stages of a sample that have nothing inside, until this one has ended; without one all of them."""
+    own = [each for each in recording.stages if each.kind not in ("collate", "ipc")]
+    until = own if stage is None else [*own[: own.index(stage) + 1], *stages_inside(recording, stage)]
+    containers = {each.parent for each in own}
+    return [each for each in until if each.id not in containers and each.wall_ns]
+
+
+def bytes_read(stages: Iterable[Stage]) -> float:
+    """Bytes that stages read for a sample."""
+    return sum(each.read_bytes / len(each.wall_ns) for each in stages)
+
+
+def mean_ns(stage: Stage) -> float:
+    """Mean wall time of the stage on a sample."""
+    return estimate.mean(stage.wall_ns)
