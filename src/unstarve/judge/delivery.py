@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import HALF, Evidence, figure, headroom_of, reach_of
+from unstarve.judge.evidence import HALF, Evidence, headroom_of, reach_of
 from unstarve.judge.settings import PROMISING, is_promising
 from unstarve.recording import LATE, stalls
-from unstarve.report import Culprit, WallTime, short_place
+from unstarve.report import Culprit, WallTime, figure, short_place
 
 RARE_SHARE = 0.25
 """Part of the workers' time that late batches must take beyond what is usual, to be blamed."""

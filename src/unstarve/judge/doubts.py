@@ -10,7 +10,6 @@ from unstarve.judge.evidence import (
     BUSY,
     Evidence,
     contention_of,
-    figure,
     find_stage,
     reach_of,
     share_of,
@@ -19,7 +18,7 @@ from unstarve.judge.evidence import (
 )
 from unstarve.judge.memory import doubt_memory
 from unstarve.judge.residuals import doubt_law
-from unstarve.report import Caveat, Culprit, Estimate
+from unstarve.report import Caveat, Culprit, Estimate, figure
 
 OTHERS_SHARE = 0.1
 """Share of the cores that other processes may use before it is said."""

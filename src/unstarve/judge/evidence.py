@@ -212,16 +212,6 @@ def shared_wait_s(loader: Loader, start: Start) -> float:
     return start.first_wait_ns / 1e9 / loader.num_workers if loader.num_workers else 0.0
 
 
-def figure(value: float) -> str:
-    """A figure in three digits or more, never with an exponent for a large one."""
-    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
-
-
-def counted(number: float, noun: str) -> str:
-    """So many of a thing, such as `1 worker` or `0.5 cores`."""
-    return f"{figure(number)} {noun}{'' if number == 1 else 's'}"
-
-
 def find_stage(stages: Sequence[Stage], ident: str) -> Stage | None:
     return next((stage for stage in stages if stage.id == ident), None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstarve import estimate, law
-from unstarve.judge.evidence import HALF, Evidence, begun_anew, figure, headroom_of, shared_wait_s
+from unstarve.judge.evidence import HALF, Evidence, begun_anew, headroom_of, shared_wait_s
 from unstarve.judge.walltime import (
     begun_in_steps,
     dropping_start,
@@ -15,7 +15,7 @@ from unstarve.judge.walltime import (
     where_waited,
 )
 from unstarve.recording import BRIEF, Loader, begun_share
-from unstarve.report import Culprit, Estimate, WallTime
+from unstarve.report import Culprit, Estimate, WallTime, figure
 
 
 def other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from unstarve import estimate
-from unstarve.judge.evidence import BUSY, Evidence, counted, figure, is_quick_beside_workers
+from unstarve.judge.evidence import BUSY, Evidence, is_quick_beside_workers
 from unstarve.recording import Settings
-from unstarve.report import Culprit, Estimate, WallTime
+from unstarve.report import Culprit, Estimate, WallTime, counted, figure
 
 FAR = 2.0
 """Several workers are too few only if more of them gain so many times what anything else does, on a log scale."""

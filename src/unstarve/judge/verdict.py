@@ -17,8 +17,6 @@ from unstarve.judge.evidence import (
     Evidence,
     at_length,
     begun_anew,
-    counted,
-    figure,
     share_of,
     shared_wait_s,
     step_varies,
@@ -49,6 +47,8 @@ from unstarve.report import (
     StageResult,
     Verdict,
     WallTime,
+    counted,
+    figure,
     short_place,
 )
 

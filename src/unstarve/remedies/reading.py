@@ -8,7 +8,7 @@ import re
 from unstarve.recording import Recording, Stage
 from unstarve.remedies.decoding import DECODABLE
 from unstarve.remedies.facts import bytes_read, leaves_until, loader_of, mean_ns, stage_of, stages_inside, with_unit
-from unstarve.report import Culprit, Remedy, Report
+from unstarve.report import Culprit, Remedy, Report, figure
 
 SMALL_READ_BYTES = 1 << 18
 """Samples that read less than this are small: a disk or a network needs longer to begin than to deliver them."""
@@ -36,9 +36,9 @@ def larger_files(recording: Recording, report: Report, culprit: Culprit) -> Reme
     return Remedy(
         id="larger-files",
         advice=(
-            f"A sample reads only {size / 1024:.3g} KiB in {_figure(calls)} calls, at {_figure(_mb_per_s(size, mean_ns(stage)))} MB/s. "
-            f"At its ceiling the loop takes {_figure(calls * wanted)} such calls a second, but no more than "
-            f"{_figure(size * wanted / 1e6)} MB/s: group samples into larger files (shards) that are read in sequence, so that "
+            f"A sample reads only {size / 1024:.3g} KiB in {figure(calls)} calls, at {figure(_mb_per_s(size, mean_ns(stage)))} MB/s. "
+            f"At its ceiling the loop takes {figure(calls * wanted)} such calls a second, but no more than "
+            f"{figure(size * wanted / 1e6)} MB/s: group samples into larger files (shards) that are read in sequence, so that "
             "the latency is paid once for many."
         ),
         predicted_gain=culprit.gain,
@@ -99,9 +99,7 @@ def _overlap(recording: Recording, report: Report, stage: Stage, waits: float) -
     size = stage.read_bytes / max(1, len(stage.wall_ns))
     base = report.baseline.value * loader_of(recording).samples_per_batch if report.baseline is not None else 0.0
     read = (
-        f" It reads {_figure(size * base / 1e6)} MB/s now, and {_figure(size * wanted / 1e6)} MB/s then."
-        if size
-        else ""
+        f" It reads {figure(size * base / 1e6)} MB/s now, and {figure(size * wanted / 1e6)} MB/s then." if size else ""
     )
     return (
         f" A sample waits {_waited_ns(stage) / 1e6:.3g} ms here, so at the loop's ceiling {waits:.2g} samples wait at a time; "
@@ -123,10 +121,10 @@ def compressed(recording: Recording, report: Report, culprit: Culprit) -> Remedy
     return Remedy(
         id="compress",
         advice=(
-            f"A sample waits {_waited_ns(stage) / 1e6:.3g} ms for {with_unit(size)} ({_figure(speed)} MB/s for each worker), and nothing "
-            f"unpacks them. If they compress to half, storing them so pays once a core decompresses more than {_figure(2 * speed)} "
-            f"MB/s, which light codecs (Zstandard, LZ4) do; {_figure(size * wanted / 2)} instead of "
-            f"{_figure(size * wanted)} MB/s are then read at the loop's ceiling."
+            f"A sample waits {_waited_ns(stage) / 1e6:.3g} ms for {with_unit(size)} ({figure(speed)} MB/s for each worker), and nothing "
+            f"unpacks them. If they compress to half, storing them so pays once a core decompresses more than {figure(2 * speed)} "
+            f"MB/s, which light codecs (Zstandard, LZ4) do; {figure(size * wanted / 2)} instead of "
+            f"{figure(size * wanted)} MB/s are then read at the loop's ceiling."
         ),
         about=culprit.stage,
     )
@@ -150,8 +148,8 @@ def lighter_codec(recording: Recording, report: Report, culprit: Culprit) -> Rem
         id="lighter-codec",
         advice=(
             f"Decompressing takes {sum(stage.cpu_ns) / len(stage.wall_ns) / 1e6:.3g} ms of a core for every sample. Stored "
-            f"without compression a sample is {with_unit(whole)} instead of {with_unit(packed)}: {_figure(whole * wanted)} instead of "
-            f"{_figure(packed * wanted)} MB/s at the loop's ceiling. If storage delivers that, leave the compression out; else take a "
+            f"without compression a sample is {with_unit(whole)} instead of {with_unit(packed)}: {figure(whole * wanted)} instead of "
+            f"{figure(packed * wanted)} MB/s at the loop's ceiling. If storage delivers that, leave the compression out; else take a "
             f"lighter codec (Zstandard, LZ4), which decompresses more than {FAST_CODEC_MB_PER_S} MB/s on one core."
         ),
         about=culprit.stage,
@@ -171,7 +169,3 @@ def _waited_ns(stage: Stage) -> float:
 
 def _mb_per_s(size: float, span_ns: float) -> float:
     return size / 1e6 / max(1e-9, span_ns / 1e9)
-
-
-def _figure(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

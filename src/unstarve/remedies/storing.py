@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unstarve import estimate
 from unstarve.recording import Head, Recording
 from unstarve.remedies.facts import bytes_read, leaves_until, loader_of, mean_ns, stage_of, with_unit
-from unstarve.report import Culprit, Estimate, Remedy, Report
+from unstarve.report import Culprit, Estimate, Remedy, Report, figure
 
 STORABLE = 1.05
 """What a head gives is worth storing if serving it gains at least this much, with 95 % certainty."""
@@ -137,8 +137,8 @@ def _room(recording: Recording, report: Report, stored: _Stored) -> str:
     rate = stored.gain.value * (report.baseline.value if report.baseline is not None else 0.0)
     needed = stored.head.bytes_per_sample * loader_of(recording).samples_per_batch * rate / 1e6
     now = report.needs.read_mb_per_s_now if report.needs is not None else None
-    told = f", where {_figure(now)} MB/s are read now" if now else ""
-    return f"{size}{free}: from disk that is {_figure(needed)} MB/s at the pace measured from memory{told}."
+    told = f", where {figure(now)} MB/s are read now" if now else ""
+    return f"{size}{free}: from disk that is {figure(needed)} MB/s at the pace measured from memory{told}."
 
 
 def _paying_off(recording: Recording, report: Report, stored: _Stored) -> str:
@@ -160,7 +160,3 @@ def _seconds(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
-
-
-def _figure(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
