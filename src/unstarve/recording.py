@@ -220,6 +220,23 @@ class Stage:
     """Bytes that the kernel counted as coming from storage during the timed samples, what it read ahead and pages of mapped
     files included; None where that was not looked at. Some file systems count none."""
 
+    @property
+    def waited_ns(self) -> float:
+        """How long a sample neither was on a core nor wanted one, on average."""
+        waited = sum(self.wall_ns) - sum(self.cpu_ns) - sum(self.delay_ns)
+        return max(0, waited) / max(1, len(self.wall_ns))
+
+
+def find_stage(stages: Sequence[Stage], ident: str | None) -> Stage | None:
+    """The stage with this id, if there is one."""
+    return next((stage for stage in stages if stage.id == ident), None)
+
+
+def leaves(stages: Sequence[Stage]) -> list[Stage]:
+    """Those of the stages that contain no other of them."""
+    parents = {stage.parent for stage in stages}
+    return [stage for stage in stages if stage.id not in parents]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from unstarve.judge import body, delivery, loaders, settings, stages
-from unstarve.judge.evidence import WORTH, Evidence, find_stage, headroom_of, share_of
+from unstarve.judge.evidence import WORTH, Evidence, headroom_of, share_of
 from unstarve.judge.memory import collected, copied_pages
+from unstarve.recording import find_stage
 from unstarve.report import Culprit, WallTime
 
 SHARE_WEIGHT = 0.15

@@ -212,10 +212,6 @@ def shared_wait_s(loader: Loader, start: Start) -> float:
     return start.first_wait_ns / 1e9 / loader.num_workers if loader.num_workers else 0.0
 
 
-def find_stage(stages: Sequence[Stage], ident: str) -> Stage | None:
-    return next((stage for stage in stages if stage.id == ident), None)
-
-
 def mean_ms(stage: Stage) -> float:
     return estimate.mean(stage.wall_ns) / 1e6
 

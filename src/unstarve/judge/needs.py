@@ -7,7 +7,7 @@ import math
 
 from unstarve.judge.evidence import BUSY, Evidence
 from unstarve.judge.walltime import epoch_batches
-from unstarve.recording import Stage
+from unstarve.recording import Stage, leaves
 from unstarve.report import Feed, Needs
 
 MOST_WORKERS = 16
@@ -62,10 +62,8 @@ def fed_rate(evidence: Evidence) -> float:
 
 def sources(evidence: Evidence) -> list[Stage]:
     """Reading and decoding stages with nothing inside: what others read are modules that they import."""
-    stages = evidence.recording.stages
-    parents = {stage.parent for stage in stages}
-    leaves = [stage for stage in stages if stage.id not in parents and stage.wall_ns]
-    return [stage for stage in leaves if stage.kind in ("read", "decode")]
+    found = leaves(evidence.recording.stages)
+    return [stage for stage in found if stage.wall_ns and stage.kind in ("read", "decode")]
 
 
 def read_mb(evidence: Evidence) -> float:

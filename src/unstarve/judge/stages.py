@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, gain_of_part, headroom_of, mean_ms, share_of
+from unstarve.judge.evidence import Evidence, gain_by_share, gain_of_part, headroom_of, mean_ms, share_of
 from unstarve.judge.reading import is_within, part_of_reading, slowest_reader, told_apart, waiting_share
-from unstarve.recording import Stage
+from unstarve.recording import Stage, find_stage, leaves
 from unstarve.report import Culprit, Estimate, WallTime
 
 THIN = 0.1
@@ -83,11 +83,11 @@ def whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
     gain = evidence.contrast("samples", "none")
     if gain is None or not stages:
         return []
-    leaves = _leaves(stages)
+    parts = leaves(stages)
     tried = [stage for stage in stages if f"knockout:{stage.id}" in evidence.rates]
-    if max(_own_shares(stages, leaves)) < THIN and sum(_own_shares(stages, tried)) < LITTLE:
-        return [_many_steps(evidence, stages, leaves)]
-    stage = max(leaves, key=mean_ms)
+    if max(_own_shares(stages, parts)) < THIN and sum(_own_shares(stages, tried)) < LITTLE:
+        return [_many_steps(evidence, stages)]
+    stage = max(parts, key=mean_ms)
     if any(is_within(evidence, stage, other.id) for other in tried):
         return []
     if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in read_for_free(evidence, time)):
@@ -112,10 +112,6 @@ def _own_stages(evidence: Evidence) -> list[Stage]:
     return [stage for stage in evidence.recording.stages if stage.kind not in ("collate", "ipc")]
 
 
-def _leaves(stages: Sequence[Stage]) -> list[Stage]:
-    return [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
-
-
 def _own_shares(stages: Sequence[Stage], parts: Sequence[Stage]) -> list[float]:
     """Shares of some parts of a data set in its time on a core, or waiting for anything but one: being without a core may
     hit any of them."""
@@ -129,21 +125,22 @@ def _own_ms(stage: Stage) -> float:
     return min(mean_ms(stage), without / 1e6)
 
 
-def _many_steps(evidence: Evidence, stages: Sequence[Stage], leaves: Sequence[Stage]) -> Culprit:
+def _many_steps(evidence: Evidence, stages: Sequence[Stage]) -> Culprit:
     """The data set itself, where none of its statements takes much of its time."""
     gain = evidence.contrast("samples", "none")
     assert gain is not None
-    waits = sum(_own_ms(stage) for stage in leaves if _resource(stage) == "wait")
+    parts = leaves(stages)
+    waits = sum(_own_ms(stage) for stage in parts if _resource(stage) == "wait")
     sentence = (
-        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; of the {len(leaves)} "
-        f"statements that make a sample none takes more than {max(_own_shares(stages, leaves)):.0%} of the time."
+        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; of the {len(parts)} "
+        f"statements that make a sample none takes more than {max(_own_shares(stages, parts)):.0%} of the time."
     )
     return Culprit(
         stage="dataset",
         kind="code",
         name=evidence.loader.name.partition("(")[2].rstrip(")") or evidence.loader.name,
-        source=leaves[0].source,
-        resource="wait" if waits > sum(map(_own_ms, leaves)) / 2 else "cpu",
+        source=parts[0].source,
+        resource="wait" if waits > sum(map(_own_ms, parts)) / 2 else "cpu",
         gain=_capped(evidence, gain),
         evidence=sentence,
     )
@@ -196,17 +193,17 @@ def by_accounting(evidence: Evidence) -> list[Culprit]:
     """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain; or the data set as
     a whole, where that gains and all of its stages are small parts of it."""
     stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
-    leaves, own = _leaves(stages), _own_stages(evidence)
+    own = _own_stages(evidence)
     gain = evidence.contrast(evidence.ceiling_id, "none")
-    if not leaves or gain is None or gain.value < 1 + 3 * evidence.threshold:
+    if not stages or gain is None or gain.value < 1 + 3 * evidence.threshold:
         return []
-    stage = max(leaves, key=mean_ms)
+    stage = max(leaves(stages), key=mean_ms)
     whole = evidence.contrast("samples", "none")
     if stage in own and whole is not None and whole.high < 1 + 3 * evidence.threshold:
         return []  # finished samples gain nothing
     parts = [part for part in own if part.id != "code"]
     if stage in parts and whole is not None and whole.low > 1 and max(_own_shares(own, parts)) < LITTLE:
-        return [_many_steps(evidence, own, _leaves(own))]
+        return [_many_steps(evidence, own)]
     sentence = (
         f"It takes {share_of(evidence, stage):.0%} of a sample's time, and the gain is computed from that: no removal of "
         "a single stage was shown to help."
@@ -242,7 +239,7 @@ def _full_name(evidence: Evidence, stage: Stage) -> str:
     """The stage's name; where that is a bare statement, with the name of the call that it is a part of."""
     around: Stage | None = stage
     while around is not None and around.name == around.text:
-        around = find_stage(evidence.recording.stages, around.parent or "")
+        around = find_stage(evidence.recording.stages, around.parent)
     return stage.name if around is None or around is stage else f"{around.name}: {stage.name}"
 
 

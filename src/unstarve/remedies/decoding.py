@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from unstarve import estimate
-from unstarve.recording import Recording, Stage
-from unstarve.remedies.facts import mean_ns, stage_of, stages_inside
+from unstarve.recording import Recording, Stage, find_stage
+from unstarve.remedies.facts import calls_in, stages_inside
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 PIXEL_SHARE = 0.45
@@ -35,10 +35,10 @@ _CONVERTS = re.compile(
 
 def decode_less(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """To decode of a picture only what the transform behind it keeps."""
-    stage = stage_of(recording, culprit.stage)
+    stage = find_stage(recording.stages, culprit.stage)
     if stage is None or culprit.resource == "wait" or culprit.kind not in DECODABLE:
         return None
-    calls = "\n".join(f"{each.name}\n{each.text}" for each in (stage, *stages_inside(recording, stage)))
+    calls = calls_in(recording, stage)
     follower = _follower(recording, stage) if _PICTURES.search(calls) else None
     if follower is None:
         return None
@@ -57,7 +57,7 @@ def _follower(recording: Recording, stage: Stage) -> Stage | None:
     for later in (each for each in behind if each.id not in inside):
         if _CROP.search(later.name) or _RESIZE.search(later.name):
             return later
-        is_trifle = later.kind != "transform" and mean_ns(later) < 0.05 * mean_ns(stage)
+        is_trifle = later.kind != "transform" and estimate.mean(later.wall_ns) < 0.05 * estimate.mean(stage.wall_ns)
         if later.id not in containers and not is_trifle and not _CONVERTS.search(later.name):
             return None
     return None

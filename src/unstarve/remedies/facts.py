@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from unstarve import estimate, law
-from unstarve.recording import Loader, Recording, Stage
+from unstarve import law
+from unstarve.recording import Loader, Recording, Stage, leaves
 from unstarve.report import Estimate
 
 FULL = 0.8
@@ -54,11 +54,6 @@ def with_unit(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
-def stage_of(recording: Recording, ident: str | None) -> Stage | None:
-    """The stage with this id, if there is one."""
-    return next((stage for stage in recording.stages if stage.id == ident), None)
-
-
 def stages_inside(recording: Recording, stage: Stage) -> Iterator[Stage]:
     """The stages that a stage contains, at any depth, in pipeline order."""
     outer = {stage.id}
@@ -72,15 +67,14 @@ def leaves_until(recording: Recording, stage: Stage | None) -> list[Stage]:
     """The stages of a sample that have nothing inside, until this one has ended; without one all of them."""
     own = [each for each in recording.stages if each.kind not in ("collate", "ipc")]
     until = own if stage is None else [*own[: own.index(stage) + 1], *stages_inside(recording, stage)]
-    containers = {each.parent for each in own}
-    return [each for each in until if each.id not in containers and each.wall_ns]
+    return [each for each in leaves(own) if each in until and each.wall_ns]
+
+
+def calls_in(recording: Recording, stage: Stage) -> str:
+    """Names and statements of a stage and of all that it contains."""
+    return "\n".join(f"{each.name}\n{each.text}" for each in (stage, *stages_inside(recording, stage)))
 
 
 def bytes_read(stages: Iterable[Stage]) -> float:
     """Bytes that stages read for a sample."""
     return sum(each.read_bytes / len(each.wall_ns) for each in stages)
-
-
-def mean_ns(stage: Stage) -> float:
-    """Mean wall time of the stage on a sample."""
-    return estimate.mean(stage.wall_ns)

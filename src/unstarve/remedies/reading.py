@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 
-from unstarve.recording import Recording, Stage
+from unstarve import estimate
+from unstarve.recording import Recording, Stage, find_stage
 from unstarve.remedies.decoding import DECODABLE
-from unstarve.remedies.facts import bytes_read, leaves_until, loader_of, mean_ns, stage_of, stages_inside, with_unit
+from unstarve.remedies.facts import bytes_read, calls_in, leaves_until, loader_of, with_unit
 from unstarve.report import Culprit, Remedy, Report, figure
 
 SMALL_READ_BYTES = 1 << 18
@@ -20,7 +21,7 @@ show 1.5 to 5 GB/s on one core of a desktop."""
 
 def larger_files(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """Many small reads that are waited for cost their latency, whatever the bandwidth."""
-    stage = stage_of(recording, culprit.stage)
+    stage = find_stage(recording.stages, culprit.stage)
     if (
         culprit.kind != "read"
         or culprit.resource != "wait"
@@ -36,7 +37,7 @@ def larger_files(recording: Recording, report: Report, culprit: Culprit) -> Reme
     return Remedy(
         id="larger-files",
         advice=(
-            f"A sample reads only {size / 1024:.3g} KiB in {figure(calls)} calls, at {figure(_mb_per_s(size, mean_ns(stage)))} MB/s. "
+            f"A sample reads only {size / 1024:.3g} KiB in {figure(calls)} calls, at {figure(_mb_per_s(size, estimate.mean(stage.wall_ns)))} MB/s. "
             f"At its ceiling the loop takes {figure(calls * wanted)} such calls a second, but no more than "
             f"{figure(size * wanted / 1e6)} MB/s: group samples into larger files (shards) that are read in sequence, so that "
             "the latency is paid once for many."
@@ -50,9 +51,9 @@ def concurrent_reads(recording: Recording, report: Report, culprit: Culprit) -> 
     """Waits that use no core can overlap; how many must, says Little's law (J. D. C. Little, Oper. Res. 9(3), 1961)."""
     if culprit.resource != "wait" or culprit.kind not in (*DECODABLE, "transform"):
         return None
-    stage = stage_of(recording, culprit.stage)
+    stage = find_stage(recording.stages, culprit.stage)
     workers = max(1, loader_of(recording).num_workers)
-    waits = 0.0 if stage is None else _samples_per_s(recording, report) * _waited_ns(stage) / 1e9
+    waits = 0.0 if stage is None else _samples_per_s(recording, report) * stage.waited_ns / 1e9
     told = "" if stage is None or waits <= workers else _overlap(recording, report, stage, waits)
     threads = min(math.ceil(waits / workers), _fetched_together(recording))
     return Remedy(
@@ -102,26 +103,26 @@ def _overlap(recording: Recording, report: Report, stage: Stage, waits: float) -
         f" It reads {figure(size * base / 1e6)} MB/s now, and {figure(size * wanted / 1e6)} MB/s then." if size else ""
     )
     return (
-        f" A sample waits {_waited_ns(stage) / 1e6:.3g} ms here, so at the loop's ceiling {waits:.2g} samples wait at a time; "
+        f" A sample waits {stage.waited_ns / 1e6:.3g} ms here, so at the loop's ceiling {waits:.2g} samples wait at a time; "
         f"{workers or 'no'} worker{'s wait' if workers != 1 else ' waits'} for {max(1, workers)}.{read}"
     )
 
 
 def compressed(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """To read fewer bytes, where a lot of them are waited for that nobody unpacks."""
-    stage = stage_of(recording, culprit.stage)
+    stage = find_stage(recording.stages, culprit.stage)
     if stage is None or culprit.kind != "read" or culprit.resource != "wait" or not stage.wall_ns:
         return None
     size = stage.read_bytes / len(stage.wall_ns)
     is_packed = any(each.decodes or each.kind == "decode" for each in recording.stages)
-    speed = _mb_per_s(size, _waited_ns(stage))
+    speed = _mb_per_s(size, stage.waited_ns)
     if size <= SMALL_READ_BYTES or is_packed or 2 * speed > FAST_CODEC_MB_PER_S:
         return None
     wanted = _samples_per_s(recording, report) / 1e6
     return Remedy(
         id="compress",
         advice=(
-            f"A sample waits {_waited_ns(stage) / 1e6:.3g} ms for {with_unit(size)} ({figure(speed)} MB/s for each worker), and nothing "
+            f"A sample waits {stage.waited_ns / 1e6:.3g} ms for {with_unit(size)} ({figure(speed)} MB/s for each worker), and nothing "
             f"unpacks them. If they compress to half, storing them so pays once a core decompresses more than {figure(2 * speed)} "
             f"MB/s, which light codecs (Zstandard, LZ4) do; {figure(size * wanted / 2)} instead of "
             f"{figure(size * wanted)} MB/s are then read at the loop's ceiling."
@@ -135,10 +136,10 @@ _CODEC = re.compile(r"gzip|zlib|lzma|bz2|zstd|inflate|decompress|\.npz|blosc", r
 
 def lighter_codec(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """To spend less on decompressing, where storage could deliver more bytes instead."""
-    stage = stage_of(recording, culprit.stage)
+    stage = find_stage(recording.stages, culprit.stage)
     if stage is None or culprit.resource == "wait" or culprit.kind not in DECODABLE or not stage.wall_ns:
         return None
-    calls = "\n".join(f"{each.name}\n{each.text}" for each in (stage, *stages_inside(recording, stage)))
+    calls = calls_in(recording, stage)
     whole = next((head.bytes_per_sample for head in recording.heads if head.after == stage.id), 0)
     packed = bytes_read(leaves_until(recording, stage))
     if not _CODEC.search(calls) or not packed or whole <= packed:
@@ -160,11 +161,6 @@ def _samples_per_s(recording: Recording, report: Report) -> float:
     """Samples that the loop takes in a second at its ceiling."""
     rates = [found.value for found in (report.baseline, report.ceiling) if found is not None]
     return max(rates, default=0.0) * loader_of(recording).samples_per_batch
-
-
-def _waited_ns(stage: Stage) -> float:
-    waited = sum(stage.wall_ns) - sum(stage.cpu_ns) - sum(stage.delay_ns)
-    return max(0, waited) / max(1, len(stage.wall_ns))
 
 
 def _mb_per_s(size: float, span_ns: float) -> float:

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 
 from unstarve import estimate
-from unstarve.recording import Head, Recording
-from unstarve.remedies.facts import bytes_read, leaves_until, loader_of, mean_ns, stage_of, with_unit
+from unstarve.recording import Head, Recording, find_stage
+from unstarve.remedies.facts import bytes_read, leaves_until, loader_of, with_unit
 from unstarve.report import Culprit, Estimate, Remedy, Report, figure
 
 STORABLE = 1.05
@@ -104,16 +104,16 @@ def _contains(recording: Recording, head: Head, culprit: Culprit) -> bool:
 def _is_stored_already(recording: Recording, head: Head) -> bool:
     """Whether what the head gives is what it reads, so that reading it from another file would cost the same: mostly read,
     nothing decoded, and about as large."""
-    made = leaves_until(recording, stage_of(recording, head.after))
-    reading = sum(mean_ns(stage) for stage in made if stage.read_bytes)
-    is_read = 2 * reading >= sum(mean_ns(stage) for stage in made)
+    made = leaves_until(recording, find_stage(recording.stages, head.after))
+    reading = sum(estimate.mean(stage.wall_ns) for stage in made if stage.read_bytes)
+    is_read = 2 * reading >= sum(estimate.mean(stage.wall_ns) for stage in made)
     is_decoded = any(stage.decodes or stage.kind == "decode" for stage in made)
     is_as_large = 1 / NO_LARGER <= head.bytes_per_sample / max(1, bytes_read(made)) <= NO_LARGER
     return is_read and is_as_large and not is_decoded
 
 
 def _sameness(recording: Recording, head: Head) -> str:
-    last = stage_of(recording, head.after)
+    last = find_stage(recording.stages, head.after)
     if last is not None:
         place = f" ({os.path.basename(last.source)})" if last.source else ""
         what = f"Everything up to `{last.name}`{place}"
