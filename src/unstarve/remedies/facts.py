@@ -9,7 +9,7 @@ from unstarve.recording import Loader, Recording, Stage, leaves
 from unstarve.report import Estimate
 
 FULL = 0.8
-"""Share of the free shared memory that batches on their way from workers may take."""
+"""Share of the memory that is free which may be taken: shared memory by batches on their way, any by stored values."""
 
 WORTH_TRIED = 1.05
 """Settings that gained less in the loop are not worth a word."""

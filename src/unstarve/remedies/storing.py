@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from unstarve import estimate
 from unstarve.recording import Head, Recording, find_stage
-from unstarve.remedies.facts import bytes_read, leaves_until, loader_of, with_unit
+from unstarve.remedies.facts import FULL, bytes_read, leaves_until, loader_of, with_unit
 from unstarve.report import Culprit, Estimate, Remedy, Report, figure
 
 STORABLE = 1.05
@@ -16,9 +16,6 @@ STORABLE = 1.05
 
 ALIKE = 1.03
 """Of heads whose gains differ by less than this factor, the one that takes least to store is taken."""
-
-FITS = 0.8
-"""Share of the free memory that stored values may take."""
 
 NO_LARGER = 1.2
 """A head that gives at most so many times the bytes that were read for it, and spends its time on reading, gives what is
@@ -43,7 +40,7 @@ class _Stored:
 
     @property
     def fits(self) -> bool:
-        return self.total_bytes <= FITS * self.free_bytes
+        return self.total_bytes <= FULL * self.free_bytes
 
 
 def cached_head(recording: Recording, report: Report, culprit: Culprit | None = None) -> Remedy | None:
