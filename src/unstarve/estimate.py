@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from unstarve.recording import Block
 from unstarve.report import Estimate
@@ -106,6 +107,12 @@ def computed(gain: float, *, down: float, up: float) -> Estimate:
     """
     excess = max(0.0, gain - 1)
     return Estimate(value=1 + excess, low=1 + down * excess, high=1 + up * excess, is_computed=True)
+
+
+def of_part(gain: Estimate, part: float) -> Estimate:
+    """The gain of the whole where only this part of its time gains so much."""
+    value, low, high = (1 / (1 - part + part / max(1e-6, each)) for each in (gain.value, gain.low, gain.high))
+    return replace(gain, value=value, low=low, high=high, is_computed=gain.is_computed or part < 1)
 
 
 def _plain(logs: Sequence[float], steps: int | None = None) -> Estimate:

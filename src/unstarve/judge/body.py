@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from unstarve import estimate
-from unstarve.judge.evidence import HALF, WORTH, Evidence, gain_of_part, waiting_of
+from unstarve.judge.evidence import HALF, WORTH, Evidence, waiting_of
 from unstarve.judge.memory import collecting_share
 from unstarve.judge.walltime import gain_of_shorter_body
 from unstarve.recording import BodyLine
@@ -43,7 +43,7 @@ def copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     # a loop that waits for its workers goes on to wait for them, however soon the batch is on the device
     reach = 1 - min(0.9, waiting_of(evidence)) if is_fed.low > 1 + evidence.threshold else 1.0
-    gain = gain_of_part(fed, reach)
+    gain = estimate.of_part(fed, reach)
     most = gain_of_shorter_body(evidence, 1 / evidence.rates["host"].value - 1 / evidence.rates["device"].value)
     if most < gain.value:
         gain = estimate.computed(most, down=0.7, up=1.2)

@@ -159,12 +159,6 @@ def gain_by_share(evidence: Evidence, stage: Stage, most: Estimate) -> Estimate:
     return replace(gain, high=max(gain.value, min(gain.high, most.high)))
 
 
-def gain_of_part(gain: Estimate, part: float) -> Estimate:
-    """The gain of the whole where only this part of its time gains so much."""
-    value, low, high = (1 / (1 - part + part / max(1e-6, each)) for each in (gain.value, gain.low, gain.high))
-    return replace(gain, value=value, low=low, high=high, is_computed=gain.is_computed or part < 1)
-
-
 def step_varies(evidence: Evidence) -> bool:
     """Whether the body, and not waiting, makes the untouched loop slower, on batches that cached ones do not stand for:
     the step depends on the data (new shapes, for instance).

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import Evidence, gain_by_share, gain_of_part, headroom_of, mean_ms, share_of
+from unstarve.judge.evidence import Evidence, gain_by_share, headroom_of, mean_ms, share_of
 from unstarve.judge.reading import is_within, part_of_reading, slowest_reader, told_apart, waiting_share
 from unstarve.recording import Stage, find_stage, leaves
 from unstarve.report import Culprit, Estimate, WallTime
@@ -66,7 +66,7 @@ def read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
     if waits < 0.5 * saved:
         return []
     part = max(part_of_reading(evidence, stage) or 0.0, waits / saved)  # what else waits may not be for files
-    gain, faster = gain_of_part(gain, part if part < ALONE else 1.0), gain.value
+    gain, faster = estimate.of_part(gain, part if part < ALONE else 1.0), gain.value
     whose = f"; its gain is computed from its part of that, {part:.0%}" if part < ALONE else ""
     sentence = (
         f"With the bytes of files in memory, and all else run, the loop runs {faster:.2f} times as fast; of the stages "

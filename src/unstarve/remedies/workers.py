@@ -65,7 +65,7 @@ def workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) ->
     number, remedy = _loading(recording, other, max(1, wanted))
     # one worker still makes batches beside the script
     spared = max(HALF, 1 - 1 / min(number, max(1.0, cores_of(recording))))
-    gain = estimate.computed(_sparing(culprit, spared), down=0.5, up=1.5)
+    gain = estimate.computed(estimate.of_part(culprit.gain, spared).value, down=0.5, up=1.5)
     advice = (
         f"{_placed(other)} has no workers, so that the script waits while each of its batches is made. {remedy.advice}"
     )
@@ -100,7 +100,7 @@ def quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) ->
         spared = 1 - other.num_workers / number
     else:
         return None
-    gain = estimate.computed(_sparing(culprit, spared), down=0.3, up=1.2)
+    gain = estimate.computed(estimate.of_part(culprit.gain, spared).value, down=0.3, up=1.2)
     return replace(remedy, id=f"{remedy.id}:{culprit.stage}", predicted_gain=gain, about=culprit.stage)
 
 
@@ -112,11 +112,6 @@ def _other_loader(recording: Recording, culprit: Culprit) -> Loader | None:
 def _placed(loader: Loader) -> str:
     """The loader's name, and the place where it is made."""
     return f"{loader.name} ({os.path.basename(loader.source)})" if loader.source else loader.name
-
-
-def _sparing(culprit: Culprit, part: float) -> float:
-    """The loop's gain if this part of what the culprit costs were spared."""
-    return 1 / (1 - part * (1 - 1 / culprit.gain.value))
 
 
 def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Remedy]:
