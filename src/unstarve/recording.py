@@ -34,6 +34,9 @@ BRIEF = 2
 OFTEN = 0.1
 """Waits in a step from which on a line of the loop body takes its time by waiting."""
 
+HALF = 0.5
+"""Share from which on a part stands for the whole."""
+
 FEWEST_ANEW = 4
 """Iterators from which on it is a loop's way to make them in its steps."""
 

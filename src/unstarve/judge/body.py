@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from unstarve import estimate
-from unstarve.judge.evidence import HALF, WORTH, Evidence, waiting_of
+from unstarve.judge.evidence import WORTH, Evidence, waiting_of
 from unstarve.judge.memory import collecting_share
 from unstarve.judge.walltime import gain_of_shorter_body
-from unstarve.recording import BodyLine
+from unstarve.recording import HALF, BodyLine
 from unstarve.report import Culprit, WallTime
 
 LEADING_SHARE = 0.6

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import HALF, Evidence, headroom_of, reach_of
+from unstarve.judge.evidence import Evidence, headroom_of, reach_of
 from unstarve.judge.settings import PROMISING, is_promising
-from unstarve.recording import LATE, stalls
+from unstarve.recording import HALF, LATE, stalls
 from unstarve.report import Culprit, WallTime, figure, short_place
 
 RARE_SHARE = 0.25

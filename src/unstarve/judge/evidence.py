@@ -16,9 +16,6 @@ THRESHOLD = 0.05
 WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
 
-HALF = 0.5
-"""Share from which on a part stands for the whole."""
-
 BUSY = "control:busy"
 """The rung under which batches come from cache while the workers stay busy."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstarve import estimate, law
-from unstarve.judge.evidence import HALF, Evidence, begun_anew, headroom_of, shared_wait_s
+from unstarve.judge.evidence import Evidence, begun_anew, headroom_of, shared_wait_s
 from unstarve.judge.walltime import (
     begun_in_steps,
     dropping_start,
@@ -14,7 +14,7 @@ from unstarve.judge.walltime import (
     waiting_loader,
     where_waited,
 )
-from unstarve.recording import BRIEF, Loader, begun_share
+from unstarve.recording import BRIEF, HALF, Loader, begun_share
 from unstarve.report import Culprit, Estimate, WallTime, figure
 
 

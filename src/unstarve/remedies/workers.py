@@ -7,16 +7,13 @@ import os
 from dataclasses import replace
 
 from unstarve import estimate, law
-from unstarve.recording import Loader, Recording, Settings, begun_share
+from unstarve.recording import HALF, Loader, Recording, Settings, begun_share
 from unstarve.remedies.facts import FULL, cores_of, law_of, loader_of, mib, shared_bytes
 from unstarve.remedies.settings import tried_remedy
 from unstarve.report import Culprit, Remedy, Report
 
 WORTH_SPARING = 1.03
 """What keeping workers must gain to be advised: it costs nothing but their memory."""
-
-HALF = 0.5
-"""Share from which on a part stands for the whole."""
 
 _KEEP_LOADER = (
     "Make the loader once, before the epochs, and keep it: workers live no longer than the loader that started them, and a "
