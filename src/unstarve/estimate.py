@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from unstarve.recording import Block
+from unstarve.recording import BUSY, Block
 from unstarve.report import Estimate
 
 PRIOR_WEIGHT = 4.0
@@ -171,7 +171,7 @@ def _prior_of_difference(groups: dict[str, list[Block]], upper: str, lower: str)
 
 def _is_heavy(rung: str) -> bool:
     """Whether the workers do (nearly) all of their work under the rung."""
-    return rung in ("none", "bytes", "control:busy") or rung.startswith(("knockout:", "trial:"))
+    return rung in ("none", "bytes", BUSY) or rung.startswith(("knockout:", "trial:"))
 
 
 def _residuals(groups: dict[str, list[Block]]) -> dict[tuple[str, int], float]:

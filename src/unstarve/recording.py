@@ -37,6 +37,12 @@ OFTEN = 0.1
 HALF = 0.5
 """Share from which on a part stands for the whole."""
 
+BUSY = "control:busy"
+"""The rung under which batches come from cache while the workers stay busy."""
+
+COLLECTOR_OFF = "trial:collector"
+"""The rung under which no process collects garbage."""
+
 FEWEST_ANEW = 4
 """Iterators from which on it is a loop's way to make them in its steps."""
 

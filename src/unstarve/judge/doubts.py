@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from unstarve import estimate
 from unstarve.judge.caching import doubt_cache
-from unstarve.judge.evidence import BUSY, Evidence, contention_of, reach_of, share_of, step_varies, waiting_of
+from unstarve.judge.evidence import Evidence, contention_of, reach_of, share_of, step_varies, waiting_of
 from unstarve.judge.memory import doubt_memory
 from unstarve.judge.residuals import doubt_law
-from unstarve.recording import find_stage
+from unstarve.recording import BUSY, find_stage
 from unstarve.report import Caveat, Culprit, Estimate, figure
 
 OTHERS_SHARE = 0.1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.recording import LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start
+from unstarve.recording import BUSY, LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start
 from unstarve.report import Estimate
 
 THRESHOLD = 0.05
@@ -15,9 +15,6 @@ THRESHOLD = 0.05
 
 WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
-
-BUSY = "control:busy"
-"""The rung under which batches come from cache while the workers stay busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence, headroom_of
-from unstarve.recording import MemoryLook, collecting
+from unstarve.recording import COLLECTOR_OFF, MemoryLook, collecting
 from unstarve.remedies.facts import FULL
 from unstarve.report import Caveat, Culprit, WallTime
-
-COLLECTOR_OFF = "trial:collector"
 
 WARM = 8
 """Batches after which a worker's copying is no longer that of its start."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 
-from unstarve.judge.evidence import BUSY, Evidence
+from unstarve.judge.evidence import Evidence
 from unstarve.judge.walltime import epoch_batches
-from unstarve.recording import Stage, leaves
+from unstarve.recording import BUSY, Stage, leaves
 from unstarve.report import Feed, Needs
 
 MOST_WORKERS = 16

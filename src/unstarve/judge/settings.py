@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from unstarve import estimate
-from unstarve.judge.evidence import BUSY, Evidence, is_quick_beside_workers
-from unstarve.recording import Settings
+from unstarve.judge.evidence import Evidence, is_quick_beside_workers
+from unstarve.recording import BUSY, Settings
 from unstarve.report import Culprit, Estimate, WallTime, counted, figure
 
 FAR = 2.0

@@ -12,7 +12,6 @@ from unstarve.judge.caching import cached_share
 from unstarve.judge.culprits import find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import (
-    BUSY,
     THRESHOLD,
     Evidence,
     at_length,
@@ -35,7 +34,7 @@ from unstarve.judge.walltime import (
     waiting_loader,
     wall_time,
 )
-from unstarve.recording import Recording, Stage
+from unstarve.recording import BUSY, Recording, Stage
 from unstarve.remedies import remedies
 from unstarve.report import (
     Caveat,
