@@ -6,11 +6,13 @@ from unstarve import estimate
 from unstarve.payload import Finding, findings
 from unstarve.recording import Recording
 from unstarve.remedies.facts import is_worth, law_of, loader_of, mib
-from unstarve.remedies.workers import WORTH_SPARING
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 WORTH_SAVING = 0.05
 """Bytes, as a share of the batch, that are worth a word."""
+
+WORTH_LIGHTENING = 1.03
+"""What a lighter copy to the device must gain for its gain to be told beside the bytes that it saves."""
 
 
 def lean_batch(recording: Recording) -> list[Remedy]:
@@ -80,7 +82,7 @@ def _lighter_copy(recording: Recording, report: Report, item: Finding) -> Estima
         law_of(recording).shorter(less_s).rate(loader_of(recording).num_workers) * period
     )  # workers need what they need
     value = min(most, period / max(0.05 * period, period - less_s))
-    return estimate.computed(value, down=0.7, up=1.3) if value >= WORTH_SPARING else None
+    return estimate.computed(value, down=0.7, up=1.3) if value >= WORTH_LIGHTENING else None
 
 
 def lighter_transport(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
