@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
 from unstarve.recording import BUSY, LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start
-from unstarve.report import Estimate
+from unstarve.report import Estimate, WallTime
 
 THRESHOLD = 0.05
 """Share of the loop's time that input may cost before the loop is called input-bound."""
+
+ALL_STEADY = WallTime(steady=1.0, start=0.0, other_loaders=0.0)
+"""The account of wall time as long as nothing but the steady state is known."""
 
 WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
@@ -31,6 +34,8 @@ class Evidence:
     """The rung taken for the ceiling."""
     threshold: float
     """See `THRESHOLD`."""
+    time: WallTime = ALL_STEADY
+    """The account of an epoch's wall time, which is made from the rest."""
 
     @property
     def loader(self) -> Loader:

@@ -15,10 +15,10 @@ from unstarve.judge.walltime import (
     where_waited,
 )
 from unstarve.recording import BRIEF, HALF, Loader, begun_share
-from unstarve.report import Culprit, Estimate, WallTime, figure
+from unstarve.report import Culprit, Estimate, figure
 
 
-def other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def other_loader(evidence: Evidence) -> list[Culprit]:
     """An iterable that is no DataLoader: its inside is not measured, so it is blamed as a whole."""
     if evidence.loader.kind != "other":
         return []
@@ -35,9 +35,9 @@ def other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]
 
 
-def second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def second_loader(evidence: Evidence) -> list[Culprit]:
     """Another loader for which the script waits, such as that of the validation data between epochs."""
-    found = waiting_loader(evidence, time)
+    found = waiting_loader(evidence)
     if found is None or found[1] < evidence.threshold:
         return []
     loader, share = found
@@ -91,7 +91,7 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
     )
 
 
-def iterator(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def iterator(evidence: Evidence) -> list[Culprit]:
     """A generator between the loader and the loop, which works in the loop's own process and in series with the step."""
     share = iterator_share(evidence)
     lines = [line for line in evidence.recording.body if line.in_iterator]
@@ -116,9 +116,9 @@ def iterator(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]
 
 
-def worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def worker_start(evidence: Evidence) -> list[Culprit]:
     """What an iterator's start spends its time on: the sampler, making the workers, or the way to the first batch."""
-    value = 1 / max(0.01, 1 - time.start)
+    value = 1 / max(0.01, 1 - evidence.time.start)
     spread = 1 + (value - 1) * 0.25
     loader = evidence.loader
     starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]

@@ -10,7 +10,7 @@ from unstarve import estimate
 from unstarve.judge.evidence import Evidence, gain_by_share, headroom_of, mean_ms, share_of
 from unstarve.judge.reading import is_within, part_of_reading, slowest_reader, told_apart, waiting_share
 from unstarve.recording import Stage, find_stage, leaves
-from unstarve.report import Culprit, Estimate, WallTime
+from unstarve.report import Culprit, Estimate
 
 THIN = 0.1
 """Where no statement of a data set takes this share of its time, there is no one statement to blame."""
@@ -25,7 +25,7 @@ ALONE = 0.95
 """Part of all reading from which on a stage's is all of it."""
 
 
-def knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def knocked_out(evidence: Evidence) -> list[Culprit]:
     """Stages without which the loop was shown to run faster, each served from cache alone."""
     found = []
     for stage in evidence.recording.stages:
@@ -55,7 +55,7 @@ def _spared(evidence: Evidence, stage: str, least: float) -> str | None:
     return "cpu" if saved_cpu >= 0.5 * (saved - saved_delay) else "wait"
 
 
-def read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def read_for_free(evidence: Evidence) -> list[Culprit]:
     """A stage that reads and could not be served from cache, such as one that gives an open file, by the rung with files'
     bytes in memory: that frees all stages that read, of which this one gains its part."""
     gain = evidence.contrast("bytes", "none")
@@ -76,7 +76,7 @@ def read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
     return [replace(culprit, kind="read", resource="wait", evidence=sentence)]
 
 
-def whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def whole_dataset(evidence: Evidence) -> list[Culprit]:
     """A dataset that could not be taken apart, or whose time is spread thin, is blamed as a whole, by the ladder; so is its
     most expensive stage where that could not be served from cache alone."""
     stages = _own_stages(evidence)
@@ -90,7 +90,7 @@ def whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
     stage = max(parts, key=mean_ms)
     if any(is_within(evidence, stage, other.id) for other in tried):
         return []
-    if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in read_for_free(evidence, time)):
+    if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in read_for_free(evidence)):
         return []  # shown by a rung of its own
     sentence = (
         f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; this stage takes "
@@ -146,7 +146,7 @@ def _many_steps(evidence: Evidence, stages: Sequence[Stage]) -> Culprit:
     )
 
 
-def fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def fixed(evidence: Evidence) -> list[Culprit]:
     """Collation and transport."""
     found = []
     for name in ("collate", "ipc"):

@@ -12,6 +12,7 @@ from unstarve.judge.caching import cached_share
 from unstarve.judge.culprits import find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import (
+    ALL_STEADY,
     THRESHOLD,
     Evidence,
     at_length,
@@ -86,14 +87,15 @@ def judge(recording: Recording, *, threshold: float = THRESHOLD, price: float | 
 def _judged(evidence: Evidence, headroom: Estimate, price: float | None) -> Report:
     recording = evidence.recording
     time, epoch_rate = wall_time(evidence)
-    bound = _bound(evidence, headroom, time)
-    culprits = find_culprits(evidence, bound, time)
+    evidence = replace(evidence, time=time)
+    bound = _bound(evidence, headroom)
+    culprits = find_culprits(evidence, bound)
     caveats = find_doubts(evidence, headroom, bound, culprits)
     limit = _limit(evidence, bound, culprits)
     stages = _stages(evidence)
     report = Report(
         verdict=Verdict(
-            bound=bound, sentence=_sentence(evidence, bound, culprits, headroom, time, epoch_rate), culprits=culprits
+            bound=bound, sentence=_sentence(evidence, bound, culprits, headroom, epoch_rate), culprits=culprits
         ),
         baseline=evidence.rates["none"],
         ceiling=evidence.rates[evidence.ceiling_id],
@@ -155,8 +157,8 @@ def account(recording: Recording) -> Report:
     )
 
 
-def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
-    edge = 1 + evidence.threshold
+def _bound(evidence: Evidence, headroom: Estimate) -> str:
+    edge, time = 1 + evidence.threshold, evidence.time
     if step_varies(evidence):
         return "step"
     start_gain = 1 / max(0.01, 1 - time.start)
@@ -166,7 +168,7 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     is_of_body = is_near and (_is_contention(evidence) or waiting_of(evidence) < evidence.threshold)
     if headroom.low > edge and not is_of_body:
         return "input"
-    other = waiting_loader(evidence, time)
+    other = waiting_loader(evidence)
     if other is not None and loader_gain(evidence, *other) > max(edge, headroom.value):
         return "input"
     if iterator_gain(evidence) > max(edge, headroom.value):
@@ -288,7 +290,6 @@ def _sentence(
     bound: str,
     culprits: Sequence[Culprit],
     headroom: Estimate,
-    time: WallTime,
     epoch_rate: float,
 ) -> str:
     base, top = evidence.rates["none"], evidence.rates[evidence.ceiling_id]
@@ -302,7 +303,7 @@ def _sentence(
     if bound == "start" and (drop := dropping_start(evidence)) is not None:
         return f"Start-bound: {drop.dropped_ns / 1e9:.1f} s went into {drop.dropped} batches that the loop dropped unused.{_first_culprit(culprits)}"
     if bound == "start":
-        return f"Start-bound: {time.start:.0%} of an epoch goes into starting iterators, before the first batch.{_first_culprit(culprits)}"
+        return f"Start-bound: {evidence.time.start:.0%} of an epoch goes into starting iterators, before the first batch.{_first_culprit(culprits)}"
     if bound == "step":
         spare = _capacity(evidence)
         room = f" The workers could make {spare / base.value:.1f} times as many batches." if spare > base.value else ""
@@ -408,7 +409,7 @@ def _unresolved(recording: Recording, rates: dict[str, Estimate]) -> Report:
         verdict=Verdict(bound="unresolved", sentence=f"Unresolved: {reason}."),
         baseline=rates.get("none"),
         ceiling=rates.get("device") or rates.get("host"),
-        time=WallTime(steady=1.0, start=0.0, other_loaders=0.0),
+        time=ALL_STEADY,
         rungs=_rung_results(recording, rates),
         caveats=(Caveat(id="too-few-steps", sentence=f"{reason[0].upper()}{reason[1:]}."),),
         environment=_environment(recording),
