@@ -55,7 +55,14 @@ def _spared(evidence: Evidence, stage: str, least: float) -> str | None:
     return "cpu" if saved_cpu >= 0.5 * (saved - saved_delay) else "wait"
 
 
-def read_for_free(evidence: Evidence) -> list[Culprit]:
+def by_ladder(evidence: Evidence) -> list[Culprit]:
+    """What could not be served from cache alone, by rungs of the ladder: a stage that reads, and the data set or its most
+    expensive stage."""
+    readers = _read_for_free(evidence)
+    return readers + _whole_dataset(evidence, readers)
+
+
+def _read_for_free(evidence: Evidence) -> list[Culprit]:
     """A stage that reads and could not be served from cache, such as one that gives an open file, by the rung with files'
     bytes in memory: that frees all stages that read, of which this one gains its part."""
     gain = evidence.contrast("bytes", "none")
@@ -76,9 +83,9 @@ def read_for_free(evidence: Evidence) -> list[Culprit]:
     return [replace(culprit, kind="read", resource="wait", evidence=sentence)]
 
 
-def whole_dataset(evidence: Evidence) -> list[Culprit]:
+def _whole_dataset(evidence: Evidence, readers: Sequence[Culprit]) -> list[Culprit]:
     """A dataset that could not be taken apart, or whose time is spread thin, is blamed as a whole, by the ladder; so is its
-    most expensive stage where that could not be served from cache alone."""
+    most expensive stage where that could not be served from cache alone, and is none of the readers."""
     stages = _own_stages(evidence)
     gain = evidence.contrast("samples", "none")
     if gain is None or not stages:
@@ -90,7 +97,7 @@ def whole_dataset(evidence: Evidence) -> list[Culprit]:
     stage = max(parts, key=mean_ms)
     if any(is_within(evidence, stage, other.id) for other in tried):
         return []
-    if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in read_for_free(evidence)):
+    if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in readers):
         return []  # shown by a rung of its own
     sentence = (
         f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; this stage takes "
