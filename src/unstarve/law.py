@@ -121,7 +121,7 @@ def recurring_starts(recording: Recording) -> list[Start]:
     """Natural starts of the loader that was diagnosed which stand for that of every epoch: without the first where there
     is another. Of a lone first start of workers that outlive the epoch only the sampler's part comes again."""
     loader = recording.loader
-    natural = [item for item in recording.starts if loader and item.loader == loader.number and item.natural]
+    natural = [item for item in recording.starts_of(loader) if item.natural] if loader is not None else []
     if loader is None or natural[1:] or not loader.keeps_workers:
         return natural[1:] or natural
     return [

@@ -576,6 +576,20 @@ class Recording:
     schema: str = SCHEMA
     """Format of the file."""
 
+    @property
+    def cores(self) -> float:
+        """Cores that the run could use."""
+        return float(self.environment.get("cores_available", 1))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of all that a batch carries."""
+        return sum(field.bytes_per_step for field in self.payload)
+
+    def starts_of(self, loader: Loader) -> list[Start]:
+        """Iterators of one loader, in order of creation."""
+        return [start for start in self.starts if start.loader == loader.number]
+
     def save(self, path: str | Path) -> None:
         """Write the recording as JSON.
 

@@ -46,7 +46,7 @@ class Evidence:
     @property
     def cores(self) -> float:
         """Cores that the run could use."""
-        return float(self.recording.environment.get("cores_available", 1))
+        return self.recording.cores
 
     @property
     def law(self) -> law.Loop:

@@ -47,7 +47,7 @@ def second_loader(evidence: Evidence) -> list[Culprit]:
     value = loader_gain(evidence, loader, share)
     has_workers = loader.num_workers > 0
     where = where_waited(evidence, loader)
-    starts = [start for start in evidence.recording.starts if start.loader == loader.number]
+    starts = evidence.recording.starts_of(loader)
     return [
         Culprit(
             stage=f"loader:{loader.number}",
@@ -66,7 +66,7 @@ def second_loader(evidence: Evidence) -> list[Culprit]:
 
 def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) -> Culprit:
     """Another loader of which every step makes an iterator; `saved` of its `share` is what one for all steps would spare."""
-    starts = [start for start in evidence.recording.starts if start.loader == loader.number]
+    starts = evidence.recording.starts_of(loader)
     sampler = sum(start.sampler_ns for start in starts)
     cost = sum(start.construct_ns + start.first_wait_ns for start in starts)
     kind = "sampler" if sampler > HALF * cost else "worker-start" if saved > HALF else "workers"
@@ -121,7 +121,8 @@ def worker_start(evidence: Evidence) -> list[Culprit]:
     value = 1 / max(0.01, 1 - evidence.time.start)
     spread = 1 + (value - 1) * 0.25
     loader = evidence.loader
-    starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]
+    every = evidence.recording.starts_of(loader)
+    starts = [item for item in every if item.natural]
     if loader.keeps_workers:
         starts = law.recurring_starts(evidence.recording)
     count = max(1, len(starts))
@@ -132,8 +133,7 @@ def worker_start(evidence: Evidence) -> list[Culprit]:
     costs = law.start_costs(evidence.recording, batches=epoch_batches(evidence))
     is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
     kind, name, source, resource, cause = "worker-start", "starting the workers", loader.source, "wait", None
-    every = [item for item in evidence.recording.starts if item.loader == loader.number]  # a few of them are natural
-    if len(every) > 2 and all(item.batches <= BRIEF for item in every):
+    if len(every) > 2 and all(item.batches <= BRIEF for item in every):  # few of them are natural
         name, cause = begun_anew(loader, every)
     elif sampler > 0.4 * (construct + first):
         kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"

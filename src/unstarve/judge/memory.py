@@ -184,8 +184,7 @@ def doubt_memory(evidence: Evidence) -> list[Caveat]:
             "(fewer workers, fewer batches ahead, smaller caches) the loop may be faster; figures may be too slow."
         )
         found.append(Caveat(id="memory-pressure", sentence=sentence))
-    ahead = sum(field.bytes_per_step for field in recording.payload) * evidence.loader.num_workers
-    ahead *= evidence.loader.prefetch_factor
+    ahead = recording.batch_bytes * evidence.loader.num_workers * evidence.loader.prefetch_factor
     if recording.shared_memory_bytes and ahead > FULL * recording.shared_memory_bytes:
         sentence = (
             f"Batches ahead of the loop may take {ahead / 2**20:.0f} MiB of the {recording.shared_memory_bytes / 2**20:.0f} "

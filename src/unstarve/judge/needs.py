@@ -33,7 +33,7 @@ def find_needs(evidence: Evidence, epoch_rate: float, price: float | None) -> Ne
         workers=max(1, math.ceil(loop.fetch_s * rate)),
         read_mb_per_s=read_mb(evidence) * rate or None,
         read_mb_per_s_now=read_mb(evidence) * base or None,
-        batch_mb=sum(field.bytes_per_step for field in evidence.recording.payload) / 1e6 or None,
+        batch_mb=evidence.recording.batch_bytes / 1e6 or None,
         feeds=tuple(
             Feed(workers=count, step_ms=1e3 / loop.capacity(count)) for count in _counts(loader.num_workers, loop.cores)
         ),

@@ -347,7 +347,7 @@ def _environment(recording: Recording) -> dict[str, object]:
 
 
 def _is_always_anew(recording: Recording) -> bool:
-    starts = [start for start in recording.starts if recording.loader and start.loader == recording.loader.number]
+    starts = recording.starts_of(recording.loader) if recording.loader is not None else []
     return len(starts) > 3 and all(start.batches <= 1 for start in starts)
 
 
@@ -355,7 +355,7 @@ def _anew(recording: Recording) -> Report:
     """The report on a loop that makes a new iterator for every step; its starts tell all."""
     loader = recording.loader
     assert loader is not None
-    starts = [start for start in recording.starts if start.loader == loader.number]
+    starts = recording.starts_of(loader)
     wholes = [(after.created_ns - start.created_ns) / 1e9 for start, after in itertools.pairwise(starts)]
     # without workers the wait for the first batch is the making of it, which a single iterator would have as well
     has_workers = loader.num_workers > 0

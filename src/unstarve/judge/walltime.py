@@ -89,7 +89,7 @@ def epoch_batches(evidence: Evidence) -> float:
 
 
 def _ours(evidence: Evidence) -> list[Start]:
-    return [item for item in evidence.recording.starts if item.loader == evidence.loader.number]
+    return evidence.recording.starts_of(evidence.loader)
 
 
 def _others(evidence: Evidence) -> list[Start]:

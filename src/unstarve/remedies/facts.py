@@ -26,14 +26,9 @@ def loader_of(recording: Recording) -> Loader:
     return recording.loader
 
 
-def cores_of(recording: Recording) -> float:
-    """Cores that the run could use."""
-    return float(recording.environment.get("cores_available", 1))
-
-
 def law_of(recording: Recording) -> law.Loop:
     """The throughput law of the loop as it is."""
-    return law.of_blocks(recording.blocks, loader_of(recording).num_workers, cores_of(recording))
+    return law.of_blocks(recording.blocks, loader_of(recording).num_workers, recording.cores)
 
 
 def shared_bytes(recording: Recording) -> int:

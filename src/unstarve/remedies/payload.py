@@ -21,7 +21,7 @@ def lean_batch(recording: Recording) -> list[Remedy]:
     gain = estimate.contrast(recording.blocks, rung.id, "none") if rung is not None else None
     if rung is None or gain is None or not is_worth(gain):
         return []
-    whole = sum(field.bytes_per_step for field in recording.payload)
+    whole = recording.batch_bytes
     saved = sum(change.saved_bytes for change in rung.changes)
     where = "on the device" if recording.has_device else "in the loop's process"
     hows = {change.how for change in rung.changes}
@@ -43,7 +43,7 @@ def lean_batch(recording: Recording) -> list[Remedy]:
 def leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
     """What the batch need not carry, where moving batches was shown to cost the loop something."""
     guilty = {culprit.kind for culprit in report.verdict.culprits}
-    whole = sum(field.bytes_per_step for field in recording.payload)
+    whole = recording.batch_bytes
     if not guilty & {"copy", "ipc", "pin", "collate"} or not whole:
         return []
     found = []
@@ -89,7 +89,7 @@ def lighter_transport(recording: Recording, report: Report, culprit: Culprit) ->
     """For batches that are dear to send from the workers, by how they are sent."""
     if culprit.kind != "ipc":
         return None
-    whole = sum(field.bytes_per_step for field in recording.payload)
+    whole = recording.batch_bytes
     pickled = sum(field.bytes_per_step for field in recording.payload if field.kind != "tensor")
     how = (
         "send fewer and smaller tensors (pack small ones into one, clone views of large storages, keep bytes as uint8 until "

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from unstarve import estimate, law
 from unstarve.recording import HALF, Loader, Recording, Settings, begun_share
-from unstarve.remedies.facts import FULL, cores_of, law_of, loader_of, mib, shared_bytes
+from unstarve.remedies.facts import FULL, law_of, loader_of, mib, shared_bytes
 from unstarve.remedies.settings import tried_remedy
 from unstarve.report import Culprit, Remedy, Report
 
@@ -30,7 +30,7 @@ def more_workers(recording: Recording, report: Report, culprit: Culprit) -> Reme
         return None
     loader = loader_of(recording)
     loop = law_of(recording)
-    wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * int(cores_of(recording))))
+    wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * int(recording.cores)))
     blamed = _blamed_settings(recording, culprit)
     if blamed is not None and not blamed.num_workers:
         remedy = tried_remedy(loader, blamed, culprit.gain)
@@ -58,10 +58,10 @@ def workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) ->
     other = _other_loader(recording, culprit)
     if culprit.kind != "workers" or other is None or culprit.cause in _BEGUN_ANEW:
         return None
-    wanted = loader_of(recording).num_workers or int(cores_of(recording))
+    wanted = loader_of(recording).num_workers or int(recording.cores)
     number, remedy = _loading(recording, other, max(1, wanted))
     # one worker still makes batches beside the script
-    spared = max(HALF, 1 - 1 / min(number, max(1.0, cores_of(recording))))
+    spared = max(HALF, 1 - 1 / min(number, max(1.0, recording.cores)))
     gain = estimate.computed(estimate.of_part(culprit.gain, spared).value, down=0.5, up=1.5)
     advice = (
         f"{_placed(other)} has no workers, so that the script waits while each of its batches is made. {remedy.advice}"
@@ -76,7 +76,7 @@ def quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) ->
     other = _other_loader(recording, culprit)
     if culprit.kind != "loader" or other is None or not other.num_workers:
         return None
-    starts = [start for start in recording.starts if start.loader == other.number]
+    starts = recording.starts_of(other)
     begun = begun_share(starts)
     started = begun_share([replace(start, first_wait_ns=0) for start in starts])
     spared = started if other.start_method == "fork" else begun
@@ -89,7 +89,7 @@ def quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) ->
             patch="DataLoader(..., persistent_workers=True)",
         )
     elif begun < HALF:
-        wanted = min(max(loader_of(recording).num_workers, 2 * other.num_workers), 2 * int(cores_of(recording)))
+        wanted = min(max(loader_of(recording).num_workers, 2 * other.num_workers), 2 * int(recording.cores))
         number, remedy = _loading(recording, other, wanted)
         if number <= other.num_workers:
             return None
