@@ -23,6 +23,29 @@ _KEEP_LOADER = (
 _BEGUN_ANEW = ("new-iterators", "short-epochs")
 """Causes that are iterators with a batch or two each."""
 
+_BY_CAUSE = {
+    "dropped-batches": (
+        "skip-indices",
+        "Resume without making the batches that were seen already: skip their indices in the sampler (a "
+        "StatefulDataLoader, or accelerate's skip_first_batches), not the batches.",
+    ),
+    "before-first-batch": (
+        "smaller-buffer",
+        "Do less before the first batch: open fewer shards at once, fill a smaller shuffle buffer and shuffle the "
+        "shards instead, or begin to read the next epoch before this one ends.",
+    ),
+    "short-epochs": (
+        "epochs-run-on",
+        "Each of these epochs begins with a new iterator and ends at once: keep the batches if they are the same in "
+        "every epoch, or give one iterator the batches of many epochs (a sampler or a stream that begins anew).",
+    ),
+    "new-iterators": (
+        "one-iterator",
+        "Make one iterator and take batches from it, instead of calling iter() for every step.",
+    ),
+}
+"""Name and advice of the remedy for each cause of a dear start which keeping the workers would not spare."""
+
 
 def more_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """As many workers as were tried or are of use, where their number is to blame."""
@@ -163,55 +186,10 @@ def keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Reme
     """For iterators whose start costs much, by what they spend it on."""
     if culprit.kind != "worker-start" and culprit.cause not in _BEGUN_ANEW:
         return None
-    if culprit.cause == "dropped-batches":
-        return Remedy(
-            id="skip-indices",
-            advice=(
-                "Resume without making the batches that were seen already: skip their indices in the sampler (a "
-                "StatefulDataLoader, or accelerate's skip_first_batches), not the batches."
-            ),
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
-        )
-    if culprit.cause == "before-first-batch":
-        return Remedy(
-            id="smaller-buffer",
-            advice=(
-                "Do less before the first batch: open fewer shards at once, fill a smaller shuffle buffer and shuffle the "
-                "shards instead, or begin to read the next epoch before this one ends."
-            ),
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
-        )
-    if culprit.cause == "short-epochs":
-        return Remedy(
-            id="epochs-run-on",
-            advice=(
-                "Each of these epochs begins with a new iterator and ends at once: keep the batches if they are the same in "
-                "every epoch, or give one iterator the batches of many epochs (a sampler or a stream that begins anew)."
-                + (
-                    " Workers that are kept over epochs (persistent_workers=True) spare their start."
-                    if _starts_workers(recording, culprit)
-                    else ""
-                )
-            ),
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
-        )
-    if culprit.cause == "new-iterators":
-        return Remedy(
-            id="one-iterator",
-            advice=(
-                "Make one iterator and take batches from it, instead of calling iter() for every step."
-                + (
-                    " Then give it workers: without that each step would have them fill up anew."
-                    if culprit.kind == "workers"
-                    else ""
-                )
-            ),
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
-        )
+    if culprit.cause in _BY_CAUSE:
+        ident, advice = _BY_CAUSE[culprit.cause]
+        advice += _about_workers(recording, culprit)
+        return Remedy(id=ident, advice=advice, predicted_gain=culprit.gain, about=culprit.stage)
     loader = loader_of(recording)
     spared = report.time.start * law.spared_share(law.start_costs(recording))
     gain = estimate.computed(1 / max(0.01, 1 - spared), down=0.75, up=1.25)
@@ -224,6 +202,15 @@ def keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Reme
         predicted_gain=gain,
         about=culprit.stage,
     )
+
+
+def _about_workers(recording: Recording, culprit: Culprit) -> str:
+    """What to say of workers beside advice on iterators that are begun anew; nothing beside any other."""
+    if culprit.cause == "short-epochs" and _starts_workers(recording, culprit):
+        return " Workers that are kept over epochs (persistent_workers=True) spare their start."
+    if culprit.cause == "new-iterators" and culprit.kind == "workers":
+        return " Then give it workers: without that each step would have them fill up anew."
+    return ""
 
 
 def _starts_workers(recording: Recording, culprit: Culprit) -> bool:
