@@ -200,9 +200,8 @@ def by_accounting(evidence: Evidence) -> list[Culprit]:
     """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain; or the data set as
     a whole, where that gains and all of its stages are small parts of it."""
     stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
-    own = _own_stages(evidence)
-    gain = evidence.contrast(evidence.ceiling_id, "none")
-    if not stages or gain is None or gain.value < 1 + 3 * evidence.threshold:
+    own, gain = _own_stages(evidence), headroom_of(evidence)
+    if not stages or gain.value < 1 + 3 * evidence.threshold:
         return []
     stage = max(leaves(stages), key=mean_ms)
     whole = evidence.contrast("samples", "none")
@@ -252,8 +251,8 @@ def _full_name(evidence: Evidence, stage: Stage) -> str:
 
 def _capped(evidence: Evidence, gain: Estimate) -> Estimate:
     """No stage can gain more than the ceiling allows; noise of the knock-out may say otherwise."""
-    most = evidence.contrast(evidence.ceiling_id, "none")
-    if most is None or gain.value <= most.value:
+    most = headroom_of(evidence)
+    if gain.value <= most.value:
         return gain
     return Estimate(value=most.value, low=min(gain.low, most.value), high=max(gain.high, most.value))
 

@@ -101,7 +101,7 @@ def _judged(evidence: Evidence, headroom: Estimate, price: float | None) -> Repo
         ceiling=evidence.rates[evidence.ceiling_id],
         time=time,
         epoch_steps_per_s=epoch_rate,
-        rungs=_rungs(evidence),
+        rungs=_rungs(recording, evidence.rates),
         stages=stages,
         body=body_times(recording.body),
         limit=limit,
@@ -189,11 +189,7 @@ def _is_contention(evidence: Evidence) -> bool:
     return busy is not None and busy.value <= (1 + evidence.threshold) * evidence.rates["none"].value
 
 
-def _rungs(evidence: Evidence) -> tuple[RungResult, ...]:
-    return _rung_results(evidence.recording, evidence.rates)
-
-
-def _rung_results(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
+def _rungs(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
     return tuple(
         RungResult(id=rung.id, label=rung.label, after=rung.after, kind=rung.kind, steps_per_s=rates[rung.id])
         for rung in sorted(recording.rungs, key=lambda rung: rung.rank)
@@ -410,7 +406,7 @@ def _unresolved(recording: Recording, rates: dict[str, Estimate]) -> Report:
         baseline=rates.get("none"),
         ceiling=rates.get("device") or rates.get("host"),
         time=ALL_STEADY,
-        rungs=_rung_results(recording, rates),
+        rungs=_rungs(recording, rates),
         caveats=(Caveat(id="too-few-steps", sentence=f"{reason[0].upper()}{reason[1:]}."),),
         environment=_environment(recording),
         command=recording.command,
