@@ -9,7 +9,7 @@ from dataclasses import replace
 from unstarve import estimate, law
 from unstarve.recording import HALF, Loader, Recording, Settings, begun_share
 from unstarve.remedies.facts import FULL, law_of, loader_of, mib, shared_bytes
-from unstarve.remedies.settings import tried_remedy
+from unstarve.remedies.settings import trials, tried_remedy
 from unstarve.report import Culprit, Remedy, Report
 
 WORTH_SPARING = 1.03
@@ -68,11 +68,7 @@ def more_workers(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 def _blamed_settings(recording: Recording, culprit: Culprit) -> Settings | None:
     """Those that were tried and gained what the culprit says, if that was not computed."""
-    for rung in recording.rungs:
-        gain = estimate.contrast(recording.blocks, rung.id, "none") if rung.settings is not None else None
-        if rung.settings is not None and gain is not None and gain.value == culprit.gain.value:
-            return rung.settings
-    return None
+    return next((tried for tried, gain in trials(recording) if gain.value == culprit.gain.value), None)
 
 
 def workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
