@@ -24,7 +24,6 @@ FREE_OF_TORCH = (
     "estimate",
     "judge",
     "remedies",
-    "storage",
     "render",
     "script",
     "simulate",
@@ -32,7 +31,7 @@ FREE_OF_TORCH = (
 )
 """Modules that judge, draw or store: they work where torch is not installed."""
 
-PURE = ("recording", "report", "payload", "errors", "estimate", "judge", "remedies", "storage", "comparison")
+PURE = ("recording", "report", "payload", "errors", "estimate", "judge", "remedies", "comparison")
 """Modules that must touch no clock, no worker and no loader."""
 
 

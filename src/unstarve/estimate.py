@@ -16,8 +16,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from unstarve.recording import Block
+from unstarve.recording import BUSY, Block
 from unstarve.report import Estimate
 
 PRIOR_WEIGHT = 4.0
@@ -119,6 +120,12 @@ def computed(gain: float, *, down: float, up: float) -> Estimate:
     return Estimate(value=1 + excess, low=1 + down * excess, high=1 + up * excess, is_computed=True)
 
 
+def of_part(gain: Estimate, part: float) -> Estimate:
+    """The gain of the whole where only this part of its time gains so much."""
+    value, low, high = (1 / (1 - part + part / max(1e-6, each)) for each in (gain.value, gain.low, gain.high))
+    return replace(gain, value=value, low=low, high=high, is_computed=gain.is_computed or part < 1)
+
+
 def _plain(logs: Sequence[float], steps: int | None = None) -> Estimate:
     return _interval(logs, 0.0, 0.0, fallback=0.04, steps=steps)
 
@@ -175,7 +182,7 @@ def _prior_of_difference(groups: dict[str, list[Block]], upper: str, lower: str)
 
 def _is_heavy(rung: str) -> bool:
     """Whether the workers do (nearly) all of their work under the rung."""
-    return rung in ("none", "bytes", "control:busy") or rung.startswith(("knockout:", "trial:"))
+    return rung in ("none", "bytes", BUSY) or rung.startswith(("knockout:", "trial:"))
 
 
 def _residuals(groups: dict[str, list[Block]]) -> dict[tuple[str, int], float]:

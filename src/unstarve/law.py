@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate
-from unstarve.recording import Block, Recording, Start
+from unstarve.recording import BUSY, Block, Recording, Start
 
 AS_FAST = 0.9
 """No workers are tried where the law gives them this share of what any number may reach: it is off by so much."""
@@ -79,7 +79,7 @@ def of_blocks(blocks: Sequence[Block], workers: int, cores: float) -> Loop:
     fetch_s = _mean_s(fetch for block in none for fetch in block.fetches_ns)
     delay_s = _mean_s(delay for block in none for delay in block.delays_ns) if workers else 0.0
     span = sum(block.end_ns - block.start_ns for block in host)
-    busy = [block for block in blocks if block.rung == "control:busy"]
+    busy = [block for block in blocks if block.rung == BUSY]
     return Loop(
         step_s=_period_s(host),
         fetch_s=max(0.0, fetch_s - delay_s),
@@ -121,7 +121,7 @@ def recurring_starts(recording: Recording) -> list[Start]:
     """Natural starts of the loader that was diagnosed which stand for that of every epoch: without the first where there
     is another. Of a lone first start of workers that outlive the epoch only the sampler's part comes again."""
     loader = recording.loader
-    natural = [item for item in recording.starts if loader and item.loader == loader.number and item.natural]
+    natural = [item for item in recording.starts_of(loader) if item.natural] if loader is not None else []
     if loader is None or natural[1:] or not loader.keeps_workers:
         return natural[1:] or natural
     return [

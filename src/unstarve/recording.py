@@ -34,6 +34,15 @@ BRIEF = 2
 OFTEN = 0.1
 """Waits in a step from which on a line of the loop body takes its time by waiting."""
 
+HALF = 0.5
+"""Share from which on a part stands for the whole."""
+
+BUSY = "control:busy"
+"""The rung under which batches come from cache while the workers stay busy."""
+
+COLLECTOR_OFF = "trial:collector"
+"""The rung under which no process collects garbage."""
+
 FEWEST_ANEW = 4
 """Iterators from which on it is a loop's way to make them in its steps."""
 
@@ -219,6 +228,23 @@ class Stage:
     storage_bytes: int | None = None
     """Bytes that the kernel counted as coming from storage during the timed samples, what it read ahead and pages of mapped
     files included; None where that was not looked at. Some file systems count none."""
+
+    @property
+    def waited_ns(self) -> float:
+        """How long a sample neither was on a core nor wanted one, on average."""
+        waited = sum(self.wall_ns) - sum(self.cpu_ns) - sum(self.delay_ns)
+        return max(0, waited) / max(1, len(self.wall_ns))
+
+
+def find_stage(stages: Sequence[Stage], ident: str | None) -> Stage | None:
+    """The stage with this id, if there is one."""
+    return next((stage for stage in stages if stage.id == ident), None)
+
+
+def leaves(stages: Sequence[Stage]) -> list[Stage]:
+    """Those of the stages that contain no other of them."""
+    parents = {stage.parent for stage in stages}
+    return [stage for stage in stages if stage.id not in parents]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -551,6 +577,20 @@ class Recording:
     """Machine, versions and settings that the figures depend on."""
     schema: str = SCHEMA
     """Format of the file."""
+
+    @property
+    def cores(self) -> float:
+        """Cores that the run could use."""
+        return float(self.environment.get("cores_available", 1))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of all that a batch carries."""
+        return sum(field.bytes_per_step for field in self.payload)
+
+    def starts_of(self, loader: Loader) -> list[Start]:
+        """Iterators of one loader, in order of creation."""
+        return [start for start in self.starts if start.loader == loader.number]
 
     def save(self, path: str | Path) -> None:
         """Write the recording as JSON.

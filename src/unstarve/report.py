@@ -32,6 +32,16 @@ def short_place(source: str) -> str:
     return source.replace("\\", "/").rpartition("/")[2]
 
 
+def figure(value: float) -> str:
+    """A figure in three digits or more, never with an exponent for a large one."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def counted(number: float, noun: str) -> str:
+    """So many of a thing, such as `1 worker` or `0.5 cores`."""
+    return f"{figure(number)} {noun}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A figure with its 95 % interval."""

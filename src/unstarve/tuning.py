@@ -201,7 +201,7 @@ def _should_keep_workers(recording: Recording, best: Settings) -> tuple[bool, fl
     """Whether starting workers anew takes a good part of an epoch that kept ones would spare, and which part."""
     loader = recording.loader
     assert loader is not None
-    natural = [start for start in recording.starts if start.loader == loader.number and start.natural]
+    natural = [start for start in recording.starts_of(loader) if start.natural]
     if loader.persistent_workers or not best.num_workers or not loader.num_workers or not natural or not loader.length:
         return False, 0.0
     period = 1 / estimate.rates(recording.blocks)["none"].value

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from unstarve import estimate
-from unstarve.judge.evidence import HALF, WORTH, Evidence, gain_of_part, waiting_of
+from unstarve.judge.evidence import WORTH, Evidence, waiting_of
 from unstarve.judge.memory import collecting_share
 from unstarve.judge.walltime import gain_of_shorter_body
-from unstarve.recording import BodyLine
-from unstarve.report import Culprit, WallTime
+from unstarve.recording import HALF, BodyLine
+from unstarve.report import Culprit
 
 LEADING_SHARE = 0.6
 """A line of the loop body with this share of the host's work, what it calls included, is to blame for it."""
@@ -35,7 +35,7 @@ _HANDS_OUT = {
 """Names of the calls in the head of a loop that gives items of tensors and computes nothing."""
 
 
-def copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def copy(evidence: Evidence) -> list[Culprit]:
     """The copy to the device, where cached batches on the host are slower than on the device."""
     fed = evidence.contrast("device", "host")
     is_fed = evidence.contrast("host", "none")
@@ -43,7 +43,7 @@ def copy(evidence: Evidence, time: WallTime) -> list[Culprit]:
         return []
     # a loop that waits for its workers goes on to wait for them, however soon the batch is on the device
     reach = 1 - min(0.9, waiting_of(evidence)) if is_fed.low > 1 + evidence.threshold else 1.0
-    gain = gain_of_part(fed, reach)
+    gain = estimate.of_part(fed, reach)
     most = gain_of_shorter_body(evidence, 1 / evidence.rates["host"].value - 1 / evidence.rates["device"].value)
     if most < gain.value:
         gain = estimate.computed(most, down=0.7, up=1.2)
@@ -103,7 +103,7 @@ def _called(text: str) -> list[str]:
     return re.findall(r"[\w.]+(?=\()", text)
 
 
-def step_host(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def step_host(evidence: Evidence) -> list[Culprit]:
     """Work of the host in the loop body, where the body also waits for a device: the two take turns. Where there is one that
     does not tell how much it computes, they may also go on side by side, unless the host hardly rests."""
     if evidence.recording.device_busy is not None:

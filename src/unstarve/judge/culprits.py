@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from unstarve.judge import body, delivery, loaders, settings, stages
-from unstarve.judge.evidence import WORTH, Evidence, find_stage, headroom_of, share_of
+from unstarve.judge.evidence import WORTH, Evidence, headroom_of, share_of
 from unstarve.judge.memory import collected, copied_pages
-from unstarve.report import Culprit, WallTime
+from unstarve.recording import find_stage
+from unstarve.report import Culprit
 
 SHARE_WEIGHT = 0.15
 """Gains that differ by less than this are told apart by the stages' shares of the workers' time."""
@@ -31,24 +32,17 @@ SETTINGS = ("cpu", "scheduling", "workers", "memory")
 SYMPTOM = 1.1
 """Beside a setting to blame a stage is named only if it gains more than this many times as much."""
 
-Rule = Callable[[Evidence, WallTime], list[Culprit]]
+Rule = Callable[[Evidence], list[Culprit]]
 
 
-def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culprit, ...]:
+def find_culprits(evidence: Evidence, bound: str) -> tuple[Culprit, ...]:
     """Who is to blame for what binds the loop, the guiltiest first; nobody where that was not resolved."""
     if bound == "start":
         return tuple(
-            loaders.dropped(evidence)
-            or copied_pages(evidence, time, at_start=True)
-            or loaders.worker_start(evidence, time)
+            loaders.dropped(evidence) or copied_pages(evidence, at_start=True) or loaders.worker_start(evidence)
         )
     if bound == "step":
-        found = (
-            collected(evidence, time)
-            + body.copy(evidence, time)
-            + body.own_copy(evidence)
-            + body.step_host(evidence, time)
-        )
+        found = collected(evidence) + body.copy(evidence) + body.own_copy(evidence) + body.step_host(evidence)
         return tuple(sorted(found, key=lambda culprit: -culprit.gain.low))
     if bound == "unresolved":
         return ()
@@ -57,8 +51,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
         loaders.second_loader,
         loaders.iterator,
         stages.knocked_out,
-        stages.read_for_free,
-        stages.whole_dataset,
+        stages.by_ladder,
         stages.fixed,
         body.copy,
         settings.workers,
@@ -69,7 +62,7 @@ def find_culprits(evidence: Evidence, bound: str, time: WallTime) -> tuple[Culpr
         collected,
         copied_pages,
     )
-    found = [culprit for rule in rules for culprit in rule(evidence, time)]
+    found = [culprit for rule in rules for culprit in rule(evidence)]
     worth = [culprit for culprit in found if culprit.gain.value >= WORTH and _is_shown(culprit)]
     ranked = sorted(worth, key=lambda culprit: -_weight(evidence, culprit, worth))
     # what was computed is always sure, and may leave most of it unexplained

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import HALF, Evidence, figure, headroom_of, reach_of
+from unstarve.judge.evidence import Evidence, headroom_of, reach_of
 from unstarve.judge.settings import PROMISING, is_promising
-from unstarve.recording import LATE, stalls
-from unstarve.report import Culprit, WallTime, short_place
+from unstarve.recording import HALF, LATE, stalls
+from unstarve.report import Culprit, figure, short_place
 
 RARE_SHARE = 0.25
 """Part of the workers' time that late batches must take beyond what is usual, to be blamed."""
 
 
-def uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def uneven(evidence: Evidence) -> list[Culprit]:
     """Batches of a stream come from fewer workers than there are: shards are uneven or missing."""
     workers = evidence.loader.num_workers
     made = [worker for block in evidence.of("none") for worker in block.workers]
@@ -39,7 +39,7 @@ def uneven(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]
 
 
-def stalled(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def stalled(evidence: Evidence) -> list[Culprit]:
     """Workers idle while the loop waits, and batches cost very different times: ready ones wait for a slow one, or a
     single worker makes many at once and then none."""
     workers = evidence.loader.num_workers

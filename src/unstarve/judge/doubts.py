@@ -6,20 +6,11 @@ from collections.abc import Sequence
 
 from unstarve import estimate
 from unstarve.judge.caching import doubt_cache
-from unstarve.judge.evidence import (
-    BUSY,
-    Evidence,
-    contention_of,
-    figure,
-    find_stage,
-    reach_of,
-    share_of,
-    step_varies,
-    waiting_of,
-)
+from unstarve.judge.evidence import Evidence, contention_of, headroom_of, reach_of, share_of, step_varies, waiting_of
 from unstarve.judge.memory import doubt_memory
 from unstarve.judge.residuals import doubt_law
-from unstarve.report import Caveat, Culprit, Estimate
+from unstarve.recording import BUSY, find_stage
+from unstarve.report import Caveat, Culprit, Estimate, figure
 
 OTHERS_SHARE = 0.1
 """Share of the cores that other processes may use before it is said."""
@@ -177,10 +168,9 @@ def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[C
     if not culprits:
         return []
     stage = find_stage(evidence.recording.stages, culprits[0].stage)
-    most = evidence.contrast(evidence.ceiling_id, "none")
-    if stage is None or not stage.wall_ns or most is None or evidence.wait_fraction("none") < 0.2:
+    if stage is None or not stage.wall_ns or evidence.wait_fraction("none") < 0.2:
         return []
-    expected = min(most.value, 1 / max(0.02, 1 - share_of(evidence, stage)))
+    expected = min(headroom_of(evidence).value, 1 / max(0.02, 1 - share_of(evidence, stage)))
     gain = culprits[0].gain
     if gain.is_computed or f"knockout:{stage.id}" not in evidence.rates:
         return []  # nothing was removed

@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.recording import LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start, stalls
-from unstarve.report import Estimate
+from unstarve.recording import BUSY, LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start, stalls
+from unstarve.report import Estimate, WallTime
 
 THRESHOLD = 0.05
 """Share of the loop's time that input may cost before the loop is called input-bound."""
 
+ALL_STEADY = WallTime(steady=1.0, start=0.0, other_loaders=0.0)
+"""The account of wall time as long as nothing but the steady state is known."""
+
 WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
-
-HALF = 0.5
-"""Share from which on a part stands for the whole."""
-
-BUSY = "control:busy"
-"""The rung under which batches come from cache while the workers stay busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +34,8 @@ class Evidence:
     """The rung taken for the ceiling."""
     threshold: float
     """See `THRESHOLD`."""
+    time: WallTime = ALL_STEADY
+    """The account of an epoch's wall time, which is made from the rest."""
 
     @property
     def loader(self) -> Loader:
@@ -47,7 +46,7 @@ class Evidence:
     @property
     def cores(self) -> float:
         """Cores that the run could use."""
-        return float(self.recording.environment.get("cores_available", 1))
+        return self.recording.cores
 
     @property
     def law(self) -> law.Loop:
@@ -162,12 +161,6 @@ def gain_by_share(evidence: Evidence, stage: Stage, most: Estimate) -> Estimate:
     return replace(gain, high=max(gain.value, min(gain.high, most.high)))
 
 
-def gain_of_part(gain: Estimate, part: float) -> Estimate:
-    """The gain of the whole where only this part of its time gains so much."""
-    value, low, high = (1 / (1 - part + part / max(1e-6, each)) for each in (gain.value, gain.low, gain.high))
-    return replace(gain, value=value, low=low, high=high, is_computed=gain.is_computed or part < 1)
-
-
 def step_varies(evidence: Evidence) -> bool:
     """Whether the body, and not waiting, makes the untouched loop slower, on batches that cached ones do not stand for:
     the step depends on the data (new shapes, for instance).
@@ -213,20 +206,6 @@ def shared_wait_s(loader: Loader, start: Start) -> float:
     """What a step takes at least if all have their batches from one iterator: its workers make one each in the time that was
     waited for a first one, unless that went into their start. 0 without workers."""
     return start.first_wait_ns / 1e9 / loader.num_workers if loader.num_workers else 0.0
-
-
-def figure(value: float) -> str:
-    """A figure in three digits or more, never with an exponent for a large one."""
-    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
-
-
-def counted(number: float, noun: str) -> str:
-    """So many of a thing, such as `1 worker` or `0.5 cores`."""
-    return f"{figure(number)} {noun}{'' if number == 1 else 's'}"
-
-
-def find_stage(stages: Sequence[Stage], ident: str) -> Stage | None:
-    return next((stage for stage in stages if stage.id == ident), None)
 
 
 def mean_ms(stage: Stage) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstarve import estimate, law
-from unstarve.judge.evidence import HALF, Evidence, begun_anew, figure, headroom_of, shared_wait_s
+from unstarve.judge.evidence import Evidence, begun_anew, headroom_of, shared_wait_s
 from unstarve.judge.walltime import (
     begun_in_steps,
     dropping_start,
@@ -14,11 +14,11 @@ from unstarve.judge.walltime import (
     waiting_loader,
     where_waited,
 )
-from unstarve.recording import BRIEF, Loader, begun_share
-from unstarve.report import Culprit, Estimate, WallTime
+from unstarve.recording import BRIEF, HALF, Loader, begun_share
+from unstarve.report import Culprit, Estimate, figure
 
 
-def other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def other_loader(evidence: Evidence) -> list[Culprit]:
     """An iterable that is no DataLoader: its inside is not measured, so it is blamed as a whole."""
     if evidence.loader.kind != "other":
         return []
@@ -35,9 +35,9 @@ def other_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]
 
 
-def second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def second_loader(evidence: Evidence) -> list[Culprit]:
     """Another loader for which the script waits, such as that of the validation data between epochs."""
-    found = waiting_loader(evidence, time)
+    found = waiting_loader(evidence)
     if found is None or found[1] < evidence.threshold:
         return []
     loader, share = found
@@ -47,7 +47,7 @@ def second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
     value = loader_gain(evidence, loader, share)
     has_workers = loader.num_workers > 0
     where = where_waited(evidence, loader)
-    starts = [start for start in evidence.recording.starts if start.loader == loader.number]
+    starts = evidence.recording.starts_of(loader)
     return [
         Culprit(
             stage=f"loader:{loader.number}",
@@ -66,7 +66,7 @@ def second_loader(evidence: Evidence, time: WallTime) -> list[Culprit]:
 
 def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) -> Culprit:
     """Another loader of which every step makes an iterator; `saved` of its `share` is what one for all steps would spare."""
-    starts = [start for start in evidence.recording.starts if start.loader == loader.number]
+    starts = evidence.recording.starts_of(loader)
     sampler = sum(start.sampler_ns for start in starts)
     ended = sum(start.closed_ns for start in starts)
     cost = sum(start.construct_ns + start.first_wait_ns for start in starts) + ended
@@ -93,7 +93,7 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
     )
 
 
-def iterator(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def iterator(evidence: Evidence) -> list[Culprit]:
     """A generator between the loader and the loop, which works in the loop's own process and in series with the step."""
     share = iterator_share(evidence)
     lines = [line for line in evidence.recording.body if line.in_iterator]
@@ -118,12 +118,13 @@ def iterator(evidence: Evidence, time: WallTime) -> list[Culprit]:
     ]
 
 
-def worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def worker_start(evidence: Evidence) -> list[Culprit]:
     """What an iterator's start spends its time on: the sampler, making the workers, or the way to the first batch."""
-    value = 1 / max(0.01, 1 - time.start)
+    value = 1 / max(0.01, 1 - evidence.time.start)
     spread = 1 + (value - 1) * 0.25
     loader = evidence.loader
-    starts = [item for item in evidence.recording.starts if item.loader == loader.number and item.natural]
+    every = evidence.recording.starts_of(loader)
+    starts = [item for item in every if item.natural]
     if loader.keeps_workers:
         starts = law.recurring_starts(evidence.recording)
     count = max(1, len(starts))
@@ -134,8 +135,7 @@ def worker_start(evidence: Evidence, time: WallTime) -> list[Culprit]:
     costs = law.start_costs(evidence.recording, batches=epoch_batches(evidence))
     is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
     kind, name, source, resource, cause = "worker-start", "starting the workers", loader.source, "wait", None
-    every = [item for item in evidence.recording.starts if item.loader == loader.number]  # a few of them are natural
-    if len(every) > 2 and all(item.batches <= BRIEF for item in every):
+    if len(every) > 2 and all(item.batches <= BRIEF for item in every):  # few of them are natural
         name, cause = begun_anew(loader, every)
     elif sampler > 0.4 * (construct + first):
         kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"

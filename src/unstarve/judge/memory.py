@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence, headroom_of
-from unstarve.recording import MemoryLook, collecting
+from unstarve.recording import COLLECTOR_OFF, MemoryLook, collecting
 from unstarve.remedies.facts import FULL
-from unstarve.report import Caveat, Culprit, WallTime
-
-COLLECTOR_OFF = "trial:collector"
+from unstarve.report import Caveat, Culprit
 
 WARM = 8
 """Batches after which a worker's copying is no longer that of its start."""
@@ -39,7 +37,7 @@ def collecting_share(evidence: Evidence, rung: str) -> float:
     return max(0.0, collecting(evidence.of(rung))[1] - called)
 
 
-def collected(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def collected(evidence: Evidence) -> list[Culprit]:
     """Garbage collections, where the loop was faster without."""
     gain = evidence.contrast(COLLECTOR_OFF, "none")
     if gain is None or gain.low <= 1.0 or gain.value <= 1 + evidence.threshold:
@@ -107,13 +105,13 @@ def _by_worker(evidence: Evidence) -> list[list[_Copied]]:
     return [list(_copies(looks, evidence.recording.page_bytes)) for looks in workers.values()]
 
 
-def copied_pages(evidence: Evidence, time: WallTime, *, at_start: bool = False) -> list[Culprit]:
+def copied_pages(evidence: Evidence, *, at_start: bool = False) -> list[Culprit]:
     """Pages of the script's own process that forked workers copy because they write into them; reading a Python object
     does, since its count of references changes."""
     workers = [copies for copies in _by_worker(evidence) if copies]
     if not workers or evidence.loader.start_method == "spawn":
         return []
-    found = _copied_at_start(evidence, time, workers)
+    found = _copied_at_start(evidence, workers)
     if found is None and not at_start:
         found = _copied_all_along(evidence, workers)
     if found is None:
@@ -132,11 +130,9 @@ def copied_pages(evidence: Evidence, time: WallTime, *, at_start: bool = False) 
     ]
 
 
-def _copied_at_start(
-    evidence: Evidence, time: WallTime, workers: Sequence[Sequence[_Copied]]
-) -> tuple[float, str] | None:
+def _copied_at_start(evidence: Evidence, workers: Sequence[Sequence[_Copied]]) -> tuple[float, str] | None:
     """What an epoch would gain if its new workers had nothing to copy, and the reason; None where that is little."""
-    loader = evidence.loader
+    loader, time = evidence.loader, evidence.time
     if loader.keeps_workers or not loader.length or time.steady <= 0:
         return None
     batches = max(1, loader.length // max(1, loader.num_workers))
@@ -188,8 +184,7 @@ def doubt_memory(evidence: Evidence) -> list[Caveat]:
             "(fewer workers, fewer batches ahead, smaller caches) the loop may be faster; figures may be too slow."
         )
         found.append(Caveat(id="memory-pressure", sentence=sentence))
-    ahead = sum(field.bytes_per_step for field in recording.payload) * evidence.loader.num_workers
-    ahead *= evidence.loader.prefetch_factor
+    ahead = recording.batch_bytes * evidence.loader.num_workers * evidence.loader.prefetch_factor
     if recording.shared_memory_bytes and ahead > FULL * recording.shared_memory_bytes:
         sentence = (
             f"Batches ahead of the loop may take {ahead / 2**20:.0f} MiB of the {recording.shared_memory_bytes / 2**20:.0f} "

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 
-from unstarve.judge.evidence import BUSY, Evidence
+from unstarve.judge.evidence import Evidence
 from unstarve.judge.walltime import epoch_batches
-from unstarve.recording import Stage
+from unstarve.recording import BUSY, Stage, leaves
 from unstarve.report import Feed, Needs
 
 MOST_WORKERS = 16
@@ -33,7 +33,7 @@ def find_needs(evidence: Evidence, epoch_rate: float, price: float | None) -> Ne
         workers=max(1, math.ceil(loop.fetch_s * rate)),
         read_mb_per_s=read_mb(evidence) * rate or None,
         read_mb_per_s_now=read_mb(evidence) * base or None,
-        batch_mb=sum(field.bytes_per_step for field in evidence.recording.payload) / 1e6 or None,
+        batch_mb=evidence.recording.batch_bytes / 1e6 or None,
         feeds=tuple(
             Feed(workers=count, step_ms=1e3 / loop.capacity(count)) for count in _counts(loader.num_workers, loop.cores)
         ),
@@ -62,10 +62,8 @@ def fed_rate(evidence: Evidence) -> float:
 
 def sources(evidence: Evidence) -> list[Stage]:
     """Reading and decoding stages with nothing inside: what others read are modules that they import."""
-    stages = evidence.recording.stages
-    parents = {stage.parent for stage in stages}
-    leaves = [stage for stage in stages if stage.id not in parents and stage.wall_ns]
-    return [stage for stage in leaves if stage.kind in ("read", "decode")]
+    found = leaves(evidence.recording.stages)
+    return [stage for stage in found if stage.wall_ns and stage.kind in ("read", "decode")]
 
 
 def read_mb(evidence: Evidence) -> float:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from unstarve import estimate
 from unstarve.judge.evidence import Evidence, share_of
-from unstarve.recording import Stage
+from unstarve.recording import Stage, leaves
 from unstarve.report import Estimate
 
 MOST = 0.5
@@ -53,13 +53,13 @@ def part_of_reading(evidence: Evidence, stage: Stage) -> float | None:
     mine = [leaf for leaf in readers if is_within(evidence, leaf, stage.id)]
     if not mine:
         return None
-    total = sum(_waited_ns(leaf) for leaf in readers)
-    return sum(_waited_ns(leaf) for leaf in mine) / total if total else 1.0
+    total = sum(leaf.waited_ns for leaf in readers)
+    return sum(leaf.waited_ns for leaf in mine) / total if total else 1.0
 
 
 def slowest_reader(evidence: Evidence) -> Stage | None:
     """The stage that waits longest for what it reads, unless it was knocked out, alone or with what contains it."""
-    stage = max(_readers(evidence), key=_waited_ns, default=None)
+    stage = max(_readers(evidence), key=lambda reader: reader.waited_ns, default=None)
     stages = evidence.recording.stages
     tried = [each for each in stages if f"knockout:{each.id}" in evidence.rates]
     if stage is None or any(is_within(evidence, stage, each.id) for each in tried):
@@ -74,12 +74,7 @@ def _readers(evidence: Evidence) -> list[Stage]:
 
 def waiting_share(evidence: Evidence, stage: Stage) -> float:
     """Share of the workers' time that the stage spends waiting."""
-    return share_of(evidence, stage) * _waited_ns(stage) / max(1.0, estimate.mean(stage.wall_ns))
-
-
-def _waited_ns(stage: Stage) -> float:
-    waited = sum(stage.wall_ns) - sum(stage.cpu_ns) - sum(stage.delay_ns)
-    return max(0, waited) / max(1, len(stage.wall_ns))
+    return share_of(evidence, stage) * stage.waited_ns / max(1.0, estimate.mean(stage.wall_ns))
 
 
 def _decodes(evidence: Evidence, stage: Stage) -> bool:
@@ -87,9 +82,8 @@ def _decodes(evidence: Evidence, stage: Stage) -> bool:
 
 
 def _leaves(evidence: Evidence) -> list[Stage]:
-    stages = [stage for stage in evidence.recording.stages if stage.id not in ("collate", "ipc")]
-    parents = {stage.parent for stage in stages}
-    return [stage for stage in stages if stage.id not in parents]
+    """Stages of a sample that contain no other."""
+    return leaves([stage for stage in evidence.recording.stages if stage.id not in ("collate", "ipc")])
 
 
 def is_within(evidence: Evidence, stage: Stage, outer: str) -> bool:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.judge.evidence import BUSY, Evidence, share_of
-from unstarve.recording import Stage
+from unstarve.judge.evidence import Evidence, share_of
+from unstarve.recording import BUSY, Stage
 from unstarve.report import Caveat, Culprit
 
 RESIDUAL = 0.10

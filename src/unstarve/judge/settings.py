@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from unstarve import estimate
-from unstarve.judge.evidence import BUSY, Evidence, counted, figure, is_quick_beside_workers
-from unstarve.recording import Settings
-from unstarve.report import Culprit, Estimate, WallTime
+from unstarve.judge.evidence import Evidence, is_quick_beside_workers
+from unstarve.recording import BUSY, Settings
+from unstarve.report import Culprit, Estimate, counted, figure
 
 FAR = 2.0
 """Several workers are too few only if more of them gain so many times what anything else does, on a log scale."""
@@ -29,7 +29,7 @@ def is_promising(gain: Estimate) -> bool:
     return gain.value >= PROMISING and gain.low > 1 / PROMISING
 
 
-def workers(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def workers(evidence: Evidence) -> list[Culprit]:
     """Far too few worker processes, or far too many: by a trial of another number, else by the throughput law."""
     own = evidence.loader.num_workers
     if evidence.loader.kind == "other":
@@ -96,7 +96,7 @@ def _workers_culprit(evidence: Evidence, gain: Estimate, sentence: str) -> Culpr
     )
 
 
-def tried_threads(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def tried_threads(evidence: Evidence) -> list[Culprit]:
     """Settings of threads and cores that were tried in the loop and made it faster."""
     found = []
     for rung, name in _TRIALS:
@@ -116,7 +116,7 @@ def tried_threads(evidence: Evidence, time: WallTime) -> list[Culprit]:
     return found
 
 
-def contention(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def contention(evidence: Evidence) -> list[Culprit]:
     """The loop hardly waits, yet runs faster when the workers rest: they take the cores that the step needs."""
     gain, busy = evidence.contrast("host", "none"), evidence.contrast("host", BUSY)
     if (

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import Evidence, find_stage, gain_by_share, gain_of_part, headroom_of, mean_ms, share_of
+from unstarve.judge.evidence import Evidence, gain_by_share, headroom_of, mean_ms, share_of
 from unstarve.judge.reading import is_within, part_of_reading, slowest_reader, told_apart, waiting_share
-from unstarve.recording import Stage
-from unstarve.report import Culprit, Estimate, WallTime
+from unstarve.recording import Stage, find_stage, leaves
+from unstarve.report import Culprit, Estimate
 
 THIN = 0.1
 """Where no statement of a data set takes this share of its time, there is no one statement to blame."""
@@ -25,7 +25,7 @@ ALONE = 0.95
 """Part of all reading from which on a stage's is all of it."""
 
 
-def knocked_out(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def knocked_out(evidence: Evidence) -> list[Culprit]:
     """Stages without which the loop was shown to run faster, each served from cache alone."""
     found = []
     for stage in evidence.recording.stages:
@@ -55,7 +55,14 @@ def _spared(evidence: Evidence, stage: str, least: float) -> str | None:
     return "cpu" if saved_cpu >= 0.5 * (saved - saved_delay) else "wait"
 
 
-def read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def by_ladder(evidence: Evidence) -> list[Culprit]:
+    """What could not be served from cache alone, by rungs of the ladder: a stage that reads, and the data set or its most
+    expensive stage."""
+    readers = _read_for_free(evidence)
+    return readers + _whole_dataset(evidence, readers)
+
+
+def _read_for_free(evidence: Evidence) -> list[Culprit]:
     """A stage that reads and could not be served from cache, such as one that gives an open file, by the rung with files'
     bytes in memory: that frees all stages that read, of which this one gains its part."""
     gain = evidence.contrast("bytes", "none")
@@ -66,7 +73,7 @@ def read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
     if waits < 0.5 * saved:
         return []
     part = max(part_of_reading(evidence, stage) or 0.0, waits / saved)  # what else waits may not be for files
-    gain, faster = gain_of_part(gain, part if part < ALONE else 1.0), gain.value
+    gain, faster = estimate.of_part(gain, part if part < ALONE else 1.0), gain.value
     whose = f"; its gain is computed from its part of that, {part:.0%}" if part < ALONE else ""
     sentence = (
         f"With the bytes of files in memory, and all else run, the loop runs {faster:.2f} times as fast; of the stages "
@@ -76,21 +83,21 @@ def read_for_free(evidence: Evidence, time: WallTime) -> list[Culprit]:
     return [replace(culprit, kind="read", resource="wait", evidence=sentence)]
 
 
-def whole_dataset(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def _whole_dataset(evidence: Evidence, readers: Sequence[Culprit]) -> list[Culprit]:
     """A dataset that could not be taken apart, or whose time is spread thin, is blamed as a whole, by the ladder; so is its
-    most expensive stage where that could not be served from cache alone."""
+    most expensive stage where that could not be served from cache alone, and is none of the readers."""
     stages = _own_stages(evidence)
     gain = evidence.contrast("samples", "none")
     if gain is None or not stages:
         return []
-    leaves = _leaves(stages)
+    parts = leaves(stages)
     tried = [stage for stage in stages if f"knockout:{stage.id}" in evidence.rates]
-    if max(_own_shares(stages, leaves)) < THIN and sum(_own_shares(stages, tried)) < LITTLE:
-        return [_many_steps(evidence, stages, leaves)]
-    stage = max(leaves, key=mean_ms)
+    if max(_own_shares(stages, parts)) < THIN and sum(_own_shares(stages, tried)) < LITTLE:
+        return [_many_steps(evidence, stages)]
+    stage = max(parts, key=mean_ms)
     if any(is_within(evidence, stage, other.id) for other in tried):
         return []
-    if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in read_for_free(evidence, time)):
+    if any(culprit.stage == stage.id and culprit.gain.low > 1 for culprit in readers):
         return []  # shown by a rung of its own
     sentence = (
         f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; this stage takes "
@@ -112,10 +119,6 @@ def _own_stages(evidence: Evidence) -> list[Stage]:
     return [stage for stage in evidence.recording.stages if stage.kind not in ("collate", "ipc")]
 
 
-def _leaves(stages: Sequence[Stage]) -> list[Stage]:
-    return [stage for stage in stages if not any(other.parent == stage.id for other in stages)]
-
-
 def _own_shares(stages: Sequence[Stage], parts: Sequence[Stage]) -> list[float]:
     """Shares of some parts of a data set in its time on a core, or waiting for anything but one: being without a core may
     hit any of them."""
@@ -129,27 +132,28 @@ def _own_ms(stage: Stage) -> float:
     return min(mean_ms(stage), without / 1e6)
 
 
-def _many_steps(evidence: Evidence, stages: Sequence[Stage], leaves: Sequence[Stage]) -> Culprit:
+def _many_steps(evidence: Evidence, stages: Sequence[Stage]) -> Culprit:
     """The data set itself, where none of its statements takes much of its time."""
     gain = evidence.contrast("samples", "none")
     assert gain is not None
-    waits = sum(_own_ms(stage) for stage in leaves if _resource(stage) == "wait")
+    parts = leaves(stages)
+    waits = sum(_own_ms(stage) for stage in parts if _resource(stage) == "wait")
     sentence = (
-        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; of the {len(leaves)} "
-        f"statements that make a sample none takes more than {max(_own_shares(stages, leaves)):.0%} of the time."
+        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; of the {len(parts)} "
+        f"statements that make a sample none takes more than {max(_own_shares(stages, parts)):.0%} of the time."
     )
     return Culprit(
         stage="dataset",
         kind="code",
         name=evidence.loader.name.partition("(")[2].rstrip(")") or evidence.loader.name,
-        source=leaves[0].source,
-        resource="wait" if waits > sum(map(_own_ms, leaves)) / 2 else "cpu",
+        source=parts[0].source,
+        resource="wait" if waits > sum(map(_own_ms, parts)) / 2 else "cpu",
         gain=_capped(evidence, gain),
         evidence=sentence,
     )
 
 
-def fixed(evidence: Evidence, time: WallTime) -> list[Culprit]:
+def fixed(evidence: Evidence) -> list[Culprit]:
     """Collation and transport."""
     found = []
     for name in ("collate", "ipc"):
@@ -196,17 +200,16 @@ def by_accounting(evidence: Evidence) -> list[Culprit]:
     """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain; or the data set as
     a whole, where that gains and all of its stages are small parts of it."""
     stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
-    leaves, own = _leaves(stages), _own_stages(evidence)
-    gain = evidence.contrast(evidence.ceiling_id, "none")
-    if not leaves or gain is None or gain.value < 1 + 3 * evidence.threshold:
+    own, gain = _own_stages(evidence), headroom_of(evidence)
+    if not stages or gain.value < 1 + 3 * evidence.threshold:
         return []
-    stage = max(leaves, key=mean_ms)
+    stage = max(leaves(stages), key=mean_ms)
     whole = evidence.contrast("samples", "none")
     if stage in own and whole is not None and whole.high < 1 + 3 * evidence.threshold:
         return []  # finished samples gain nothing
     parts = [part for part in own if part.id != "code"]
     if stage in parts and whole is not None and whole.low > 1 and max(_own_shares(own, parts)) < LITTLE:
-        return [_many_steps(evidence, own, _leaves(own))]
+        return [_many_steps(evidence, own)]
     sentence = (
         f"It takes {share_of(evidence, stage):.0%} of a sample's time, and the gain is computed from that: no removal of "
         "a single stage was shown to help."
@@ -242,14 +245,14 @@ def _full_name(evidence: Evidence, stage: Stage) -> str:
     """The stage's name; where that is a bare statement, with the name of the call that it is a part of."""
     around: Stage | None = stage
     while around is not None and around.name == around.text:
-        around = find_stage(evidence.recording.stages, around.parent or "")
+        around = find_stage(evidence.recording.stages, around.parent)
     return stage.name if around is None or around is stage else f"{around.name}: {stage.name}"
 
 
 def _capped(evidence: Evidence, gain: Estimate) -> Estimate:
     """No stage can gain more than the ceiling allows; noise of the knock-out may say otherwise."""
-    most = evidence.contrast(evidence.ceiling_id, "none")
-    if most is None or gain.value <= most.value:
+    most = headroom_of(evidence)
+    if gain.value <= most.value:
         return gain
     return Estimate(value=most.value, low=min(gain.low, most.value), high=max(gain.high, most.value))
 

@@ -12,13 +12,11 @@ from unstarve.judge.caching import cached_share
 from unstarve.judge.culprits import find_culprits
 from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import (
-    BUSY,
+    ALL_STEADY,
     THRESHOLD,
     Evidence,
     at_length,
     begun_anew,
-    counted,
-    figure,
     share_of,
     shared_wait_s,
     step_varies,
@@ -37,7 +35,7 @@ from unstarve.judge.walltime import (
     waiting_loader,
     wall_time,
 )
-from unstarve.recording import Recording, Stage
+from unstarve.recording import BUSY, Recording, Stage
 from unstarve.remedies import remedies
 from unstarve.report import (
     Caveat,
@@ -49,6 +47,8 @@ from unstarve.report import (
     StageResult,
     Verdict,
     WallTime,
+    counted,
+    figure,
     short_place,
 )
 
@@ -87,20 +87,21 @@ def judge(recording: Recording, *, threshold: float = THRESHOLD, price: float | 
 def _judged(evidence: Evidence, headroom: Estimate, price: float | None) -> Report:
     recording = evidence.recording
     time, epoch_rate = wall_time(evidence)
-    bound = _bound(evidence, headroom, time)
-    culprits = find_culprits(evidence, bound, time)
+    evidence = replace(evidence, time=time)
+    bound = _bound(evidence, headroom)
+    culprits = find_culprits(evidence, bound)
     caveats = find_doubts(evidence, headroom, bound, culprits)
     limit = _limit(evidence, bound, culprits)
     stages = _stages(evidence)
     report = Report(
         verdict=Verdict(
-            bound=bound, sentence=_sentence(evidence, bound, culprits, headroom, time, epoch_rate), culprits=culprits
+            bound=bound, sentence=_sentence(evidence, bound, culprits, headroom, epoch_rate), culprits=culprits
         ),
         baseline=evidence.rates["none"],
         ceiling=evidence.rates[evidence.ceiling_id],
         time=time,
         epoch_steps_per_s=epoch_rate,
-        rungs=_rungs(evidence),
+        rungs=_rungs(recording, evidence.rates),
         stages=stages,
         body=body_times(recording.body),
         limit=limit,
@@ -156,8 +157,8 @@ def account(recording: Recording) -> Report:
     )
 
 
-def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
-    edge = 1 + evidence.threshold
+def _bound(evidence: Evidence, headroom: Estimate) -> str:
+    edge, time = 1 + evidence.threshold, evidence.time
     if step_varies(evidence):
         return "step"
     start_gain = 1 / max(0.01, 1 - time.start)
@@ -167,7 +168,7 @@ def _bound(evidence: Evidence, headroom: Estimate, time: WallTime) -> str:
     is_of_body = is_near and (_is_contention(evidence) or waiting_of(evidence) < evidence.threshold)
     if headroom.low > edge and not is_of_body:
         return "input"
-    other = waiting_loader(evidence, time)
+    other = waiting_loader(evidence)
     if other is not None and loader_gain(evidence, *other) > max(edge, headroom.value):
         return "input"
     if iterator_gain(evidence) > max(edge, headroom.value):
@@ -188,11 +189,7 @@ def _is_contention(evidence: Evidence) -> bool:
     return busy is not None and busy.value <= (1 + evidence.threshold) * evidence.rates["none"].value
 
 
-def _rungs(evidence: Evidence) -> tuple[RungResult, ...]:
-    return _rung_results(evidence.recording, evidence.rates)
-
-
-def _rung_results(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
+def _rungs(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
     return tuple(
         RungResult(id=rung.id, label=rung.label, after=rung.after, kind=rung.kind, steps_per_s=rates[rung.id])
         for rung in sorted(recording.rungs, key=lambda rung: rung.rank)
@@ -289,7 +286,6 @@ def _sentence(
     bound: str,
     culprits: Sequence[Culprit],
     headroom: Estimate,
-    time: WallTime,
     epoch_rate: float,
 ) -> str:
     base, top = evidence.rates["none"], evidence.rates[evidence.ceiling_id]
@@ -303,7 +299,7 @@ def _sentence(
     if bound == "start" and (drop := dropping_start(evidence)) is not None:
         return f"Start-bound: {drop.dropped_ns / 1e9:.1f} s went into {drop.dropped} batches that the loop dropped unused.{_first_culprit(culprits)}"
     if bound == "start":
-        return f"Start-bound: {time.start:.0%} of an epoch goes into starting iterators, before the first batch.{_first_culprit(culprits)}"
+        return f"Start-bound: {evidence.time.start:.0%} of an epoch goes into starting iterators, before the first batch.{_first_culprit(culprits)}"
     if bound == "step":
         spare = _capacity(evidence)
         room = f" The workers could make {spare / base.value:.1f} times as many batches." if spare > base.value else ""
@@ -347,7 +343,7 @@ def _environment(recording: Recording) -> dict[str, object]:
 
 
 def _is_always_anew(recording: Recording) -> bool:
-    starts = [start for start in recording.starts if recording.loader and start.loader == recording.loader.number]
+    starts = recording.starts_of(recording.loader) if recording.loader is not None else []
     return len(starts) > 3 and all(start.batches <= 1 for start in starts)
 
 
@@ -355,7 +351,7 @@ def _anew(recording: Recording) -> Report:
     """The report on a loop that makes a new iterator for every step; its starts tell all."""
     loader = recording.loader
     assert loader is not None
-    starts = [start for start in recording.starts if start.loader == loader.number]
+    starts = recording.starts_of(loader)
     wholes = [(after.created_ns - start.created_ns) / 1e9 for start, after in itertools.pairwise(starts)]
     # without workers the wait for the first batch is the making of it, which a single iterator would have as well
     has_workers = loader.num_workers > 0
@@ -409,8 +405,8 @@ def _unresolved(recording: Recording, rates: dict[str, Estimate]) -> Report:
         verdict=Verdict(bound="unresolved", sentence=f"Unresolved: {reason}."),
         baseline=rates.get("none"),
         ceiling=rates.get("device") or rates.get("host"),
-        time=WallTime(steady=1.0, start=0.0, other_loaders=0.0),
-        rungs=_rung_results(recording, rates),
+        time=ALL_STEADY,
+        rungs=_rungs(recording, rates),
         caveats=(Caveat(id="too-few-steps", sentence=f"{reason[0].upper()}{reason[1:]}."),),
         environment=_environment(recording),
         command=recording.command,

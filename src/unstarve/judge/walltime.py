@@ -90,7 +90,7 @@ def epoch_batches(evidence: Evidence) -> float:
 
 
 def _ours(evidence: Evidence) -> list[Start]:
-    return [item for item in evidence.recording.starts if item.loader == evidence.loader.number]
+    return evidence.recording.starts_of(evidence.loader)
 
 
 def _others(evidence: Evidence) -> list[Start]:
@@ -155,7 +155,7 @@ def _epochs(evidence: Evidence) -> int:
     return max(1, len(_ended(evidence)))
 
 
-def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] | None:
+def waiting_loader(evidence: Evidence) -> tuple[Loader, float] | None:
     """The other loader that the script waits for longest, and the share of an epoch's wall time that this takes."""
     waits: dict[int, int] = {}
     spans = 0
@@ -166,7 +166,7 @@ def waiting_loader(evidence: Evidence, time: WallTime) -> tuple[Loader, float] |
         return None
     number = max(waits, key=lambda each: waits[each])
     loader = next(each for each in evidence.recording.loaders if each.number == number)
-    return loader, time.other_loaders * min(1.0, waits[number] / spans)
+    return loader, evidence.time.other_loaders * min(1.0, waits[number] / spans)
 
 
 def where_waited(evidence: Evidence, loader: Loader) -> str:

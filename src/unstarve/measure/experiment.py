@@ -38,8 +38,8 @@ from unstarve.measure.rungs import (
     trial,
 )
 from unstarve.recording import LONG, collecting, stalls
+from unstarve.remedies.storing import STORABLE
 from unstarve.report import Estimate
-from unstarve.storage import STORABLE
 
 AUDITED_STEPS = 2
 """Steps that are watched for the fields of the batch that they read."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from unstarve import storage
 from unstarve.recording import Recording
-from unstarve.remedies import body, delivery, memory, payload, settings, stages, workers
+from unstarve.remedies import body, decoding, delivery, memory, payload, reading, settings, stages, storing, workers
 from unstarve.report import Culprit, Remedy, Report
 
 Rule = Callable[[Recording, Report, Culprit], "Remedy | None"]
@@ -16,7 +15,12 @@ _RULES: tuple[Rule, ...] = (
     workers.more_workers,
     workers.workers_elsewhere,
     workers.quicker_elsewhere,
-    *storage.RULES,
+    storing.cached_head,
+    reading.concurrent_reads,
+    reading.larger_files,
+    reading.compressed,
+    decoding.decode_less,
+    reading.lighter_codec,
     stages.cheaper_stage,
     stages.leaner_collation,
     stages.batched_fetch,
@@ -47,7 +51,7 @@ def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
             if remedy is not None:  # what was tried goes before what is computed
                 remedy = replace(tried.get(remedy.id, remedy), about=remedy.about)
                 found.setdefault(remedy.id, remedy)
-    head = storage.cached_head(recording, report)
+    head = storing.cached_head(recording, report)
     for remedy in (
         *tried.values(),
         *([head] if head is not None else ()),

@@ -73,9 +73,9 @@ def _of_the_copy(recording: Recording, culprit: Culprit, tried: Estimate) -> Est
     what it takes when fed is the part that gains. The culprit's gain is the most."""
     fed = estimate.contrast(recording.blocks, "host", "none")
     part = 1.0 if fed is None else min(1.0, 1 / fed.value)
-    value, low, high = (1 / (1 - part + part / each) for each in (tried.value, tried.low, tried.high))
-    value = min(value, culprit.gain.value)
-    return Estimate(value=value, low=min(low, value), high=max(value, min(high, culprit.gain.high)))
+    gain = estimate.of_part(tried, part)
+    value = min(gain.value, culprit.gain.value)
+    return Estimate(value=value, low=min(gain.low, value), high=max(value, min(gain.high, culprit.gain.high)))
 
 
 def leaner_body(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:

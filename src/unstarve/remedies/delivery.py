@@ -8,8 +8,10 @@ import re
 from unstarve import estimate
 from unstarve.recording import Recording
 from unstarve.remedies.facts import FULL, law_of, loader_of, mib, shared_bytes
-from unstarve.remedies.payload import WORTH_SAVING
 from unstarve.report import Culprit, Remedy, Report
+
+WORTH_BRIDGING = 1.05
+"""What more batches ahead must gain to be advised: they take up memory."""
 
 
 def bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
@@ -21,7 +23,7 @@ def bridge_late(recording: Recording, report: Report, culprit: Culprit) -> Remed
     ahead = _with_room(recording, _to_bridge(recording, report.ceiling.value))
     loop = law_of(recording)
     gain = min(loop.rate(loader.num_workers), report.ceiling.value) / report.baseline.value
-    if ahead <= loader.prefetch_factor or gain < 1 + WORTH_SAVING:
+    if ahead <= loader.prefetch_factor or gain < WORTH_BRIDGING:
         return None
     return Remedy(
         id="prefetch",

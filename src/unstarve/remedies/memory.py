@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unstarve.recording import Recording, collecting
+from unstarve.recording import COLLECTOR_OFF, Recording, collecting
 from unstarve.remedies.facts import loader_of
 from unstarve.remedies.settings import in_each_worker
 from unstarve.report import Culprit, Remedy, Report
@@ -33,7 +33,7 @@ def collections_on_call(recording: Recording, report: Report, culprit: Culprit) 
 
 def fewer_collections(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """For collections unasked, in the processes in which they take time."""
-    if culprit.stage != "trial:collector":
+    if culprit.stage != COLLECTOR_OFF:
         return None
     in_workers, in_loop = collecting([block for block in recording.blocks if block.rung == "none"])
     if not loader_of(recording).num_workers:  # the loop's process makes the batches

@@ -6,11 +6,13 @@ from unstarve import estimate
 from unstarve.payload import Finding, findings
 from unstarve.recording import Recording
 from unstarve.remedies.facts import is_worth, law_of, loader_of, mib
-from unstarve.remedies.workers import WORTH_SPARING
 from unstarve.report import Culprit, Estimate, Remedy, Report
 
 WORTH_SAVING = 0.05
 """Bytes, as a share of the batch, that are worth a word."""
+
+WORTH_LIGHTENING = 1.03
+"""What a lighter copy to the device must gain for its gain to be told beside the bytes that it saves."""
 
 
 def lean_batch(recording: Recording) -> list[Remedy]:
@@ -19,7 +21,7 @@ def lean_batch(recording: Recording) -> list[Remedy]:
     gain = estimate.contrast(recording.blocks, rung.id, "none") if rung is not None else None
     if rung is None or gain is None or not is_worth(gain):
         return []
-    whole = sum(field.bytes_per_step for field in recording.payload)
+    whole = recording.batch_bytes
     saved = sum(change.saved_bytes for change in rung.changes)
     where = "on the device" if recording.has_device else "in the loop's process"
     hows = {change.how for change in rung.changes}
@@ -41,7 +43,7 @@ def lean_batch(recording: Recording) -> list[Remedy]:
 def leaner_payload(recording: Recording, report: Report) -> list[Remedy]:
     """What the batch need not carry, where moving batches was shown to cost the loop something."""
     guilty = {culprit.kind for culprit in report.verdict.culprits}
-    whole = sum(field.bytes_per_step for field in recording.payload)
+    whole = recording.batch_bytes
     if not guilty & {"copy", "ipc", "pin", "collate"} or not whole:
         return []
     found = []
@@ -80,14 +82,14 @@ def _lighter_copy(recording: Recording, report: Report, item: Finding) -> Estima
         law_of(recording).shorter(less_s).rate(loader_of(recording).num_workers) * period
     )  # workers need what they need
     value = min(most, period / max(0.05 * period, period - less_s))
-    return estimate.computed(value, down=0.7, up=1.3) if value >= WORTH_SPARING else None
+    return estimate.computed(value, down=0.7, up=1.3) if value >= WORTH_LIGHTENING else None
 
 
 def lighter_transport(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """For batches that are dear to send from the workers, by how they are sent."""
     if culprit.kind != "ipc":
         return None
-    whole = sum(field.bytes_per_step for field in recording.payload)
+    whole = recording.batch_bytes
     pickled = sum(field.bytes_per_step for field in recording.payload if field.kind != "tensor")
     how = (
         "send fewer and smaller tensors (pack small ones into one, clone views of large storages, keep bytes as uint8 until "

@@ -20,14 +20,19 @@ WITHOUT_WORKERS: dict[str, Any] = {
 
 def tried_settings(recording: Recording) -> dict[str, Remedy]:
     """Loader settings that were tried in the loop and made it faster: of each kind those that gained most."""
-    gains = [(rung.settings, estimate.contrast(recording.blocks, rung.id, "none")) for rung in recording.rungs]
-    worth = [(settings, gain) for settings, gain in gains if settings and gain and is_worth(gain)]
+    worth = [(settings, gain) for settings, gain in trials(recording) if is_worth(gain)]
     found: dict[str, Remedy] = {}
     for settings, gain in sorted(worth, key=lambda item: -item[1].value):
         remedy = tried_remedy(loader_of(recording), settings, gain)
         if remedy is not None:
             found.setdefault(remedy.id, remedy)
     return found
+
+
+def trials(recording: Recording) -> list[tuple[Settings, Estimate]]:
+    """Loader settings that were tried in the loop, with what they gained."""
+    gains = [(rung.settings, estimate.contrast(recording.blocks, rung.id, "none")) for rung in recording.rungs]
+    return [(settings, gain) for settings, gain in gains if settings is not None and gain is not None]
 
 
 def changed_arguments(loader: Loader, settings: Settings) -> dict[str, Any]:

@@ -7,16 +7,13 @@ import os
 from dataclasses import replace
 
 from unstarve import estimate, law
-from unstarve.recording import Loader, Recording, Settings, begun_share
-from unstarve.remedies.facts import FULL, cores_of, law_of, loader_of, mib, shared_bytes
-from unstarve.remedies.settings import tried_remedy
+from unstarve.recording import HALF, Loader, Recording, Settings, begun_share
+from unstarve.remedies.facts import FULL, law_of, loader_of, mib, shared_bytes
+from unstarve.remedies.settings import trials, tried_remedy
 from unstarve.report import Culprit, Remedy, Report
 
 WORTH_SPARING = 1.03
 """What keeping workers must gain to be advised: it costs nothing but their memory."""
-
-HALF = 0.5
-"""Share from which on a part stands for the whole."""
 
 _KEEP_LOADER = (
     "Make the loader once, before the epochs, and keep it: workers live no longer than the loader that started them, and a "
@@ -26,6 +23,29 @@ _KEEP_LOADER = (
 _BEGUN_ANEW = ("new-iterators", "short-epochs")
 """Causes that are iterators with a batch or two each."""
 
+_BY_CAUSE = {
+    "dropped-batches": (
+        "skip-indices",
+        "Resume without making the batches that were seen already: skip their indices in the sampler (a "
+        "StatefulDataLoader, or accelerate's skip_first_batches), not the batches.",
+    ),
+    "before-first-batch": (
+        "smaller-buffer",
+        "Do less before the first batch: open fewer shards at once, fill a smaller shuffle buffer and shuffle the "
+        "shards instead, or begin to read the next epoch before this one ends.",
+    ),
+    "short-epochs": (
+        "epochs-run-on",
+        "Each of these epochs begins with a new iterator and ends at once: keep the batches if they are the same in "
+        "every epoch, or give one iterator the batches of many epochs (a sampler or a stream that begins anew).",
+    ),
+    "new-iterators": (
+        "one-iterator",
+        "Make one iterator and take batches from it, instead of calling iter() for every step.",
+    ),
+}
+"""Name and advice of the remedy for each cause of a dear start which keeping the workers would not spare."""
+
 
 def more_workers(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """As many workers as were tried or are of use, where their number is to blame."""
@@ -33,7 +53,7 @@ def more_workers(recording: Recording, report: Report, culprit: Culprit) -> Reme
         return None
     loader = loader_of(recording)
     loop = law_of(recording)
-    wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * int(cores_of(recording))))
+    wanted = max(1 if loader.num_workers == 0 else 2, min(loop.enough_workers(), 2 * int(recording.cores)))
     blamed = _blamed_settings(recording, culprit)
     if blamed is not None and not blamed.num_workers:
         remedy = tried_remedy(loader, blamed, culprit.gain)
@@ -48,11 +68,7 @@ def more_workers(recording: Recording, report: Report, culprit: Culprit) -> Reme
 
 def _blamed_settings(recording: Recording, culprit: Culprit) -> Settings | None:
     """Those that were tried and gained what the culprit says, if that was not computed."""
-    for rung in recording.rungs:
-        gain = estimate.contrast(recording.blocks, rung.id, "none") if rung.settings is not None else None
-        if rung.settings is not None and gain is not None and gain.value == culprit.gain.value:
-            return rung.settings
-    return None
+    return next((tried for tried, gain in trials(recording) if gain.value == culprit.gain.value), None)
 
 
 def workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
@@ -61,11 +77,11 @@ def workers_elsewhere(recording: Recording, report: Report, culprit: Culprit) ->
     other = _other_loader(recording, culprit)
     if culprit.kind != "workers" or other is None or culprit.cause in _BEGUN_ANEW:
         return None
-    wanted = loader_of(recording).num_workers or int(cores_of(recording))
+    wanted = loader_of(recording).num_workers or int(recording.cores)
     number, remedy = _loading(recording, other, max(1, wanted))
     # one worker still makes batches beside the script
-    spared = max(HALF, 1 - 1 / min(number, max(1.0, cores_of(recording))))
-    gain = estimate.computed(_sparing(culprit, spared), down=0.5, up=1.5)
+    spared = max(HALF, 1 - 1 / min(number, max(1.0, recording.cores)))
+    gain = estimate.computed(estimate.of_part(culprit.gain, spared).value, down=0.5, up=1.5)
     advice = (
         f"{_placed(other)} has no workers, so that the script waits while each of its batches is made. {remedy.advice}"
     )
@@ -79,7 +95,7 @@ def quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) ->
     other = _other_loader(recording, culprit)
     if culprit.kind != "loader" or other is None or not other.num_workers:
         return None
-    starts = [start for start in recording.starts if start.loader == other.number]
+    starts = recording.starts_of(other)
     begun = begun_share(starts)
     started = begun_share([replace(start, first_wait_ns=0) for start in starts])
     spared = started if other.start_method == "fork" else begun
@@ -92,7 +108,7 @@ def quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) ->
             patch="DataLoader(..., persistent_workers=True)",
         )
     elif begun < HALF:
-        wanted = min(max(loader_of(recording).num_workers, 2 * other.num_workers), 2 * int(cores_of(recording)))
+        wanted = min(max(loader_of(recording).num_workers, 2 * other.num_workers), 2 * int(recording.cores))
         number, remedy = _loading(recording, other, wanted)
         if number <= other.num_workers:
             return None
@@ -100,7 +116,7 @@ def quicker_elsewhere(recording: Recording, report: Report, culprit: Culprit) ->
         spared = 1 - other.num_workers / number
     else:
         return None
-    gain = estimate.computed(_sparing(culprit, spared), down=0.3, up=1.2)
+    gain = estimate.computed(estimate.of_part(culprit.gain, spared).value, down=0.3, up=1.2)
     return replace(remedy, id=f"{remedy.id}:{culprit.stage}", predicted_gain=gain, about=culprit.stage)
 
 
@@ -112,11 +128,6 @@ def _other_loader(recording: Recording, culprit: Culprit) -> Loader | None:
 def _placed(loader: Loader) -> str:
     """The loader's name, and the place where it is made."""
     return f"{loader.name} ({os.path.basename(loader.source)})" if loader.source else loader.name
-
-
-def _sparing(culprit: Culprit, part: float) -> float:
-    """The loop's gain if this part of what the culprit costs were spared."""
-    return 1 / (1 - part * (1 - 1 / culprit.gain.value))
 
 
 def _loading(recording: Recording, loader: Loader, wanted: int) -> tuple[int, Remedy]:
@@ -171,55 +182,10 @@ def keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Reme
     """For iterators whose start costs much, by what they spend it on."""
     if culprit.kind != "worker-start" and culprit.cause not in _BEGUN_ANEW:
         return None
-    if culprit.cause == "dropped-batches":
-        return Remedy(
-            id="skip-indices",
-            advice=(
-                "Resume without making the batches that were seen already: skip their indices in the sampler (a "
-                "StatefulDataLoader, or accelerate's skip_first_batches), not the batches."
-            ),
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
-        )
-    if culprit.cause == "before-first-batch":
-        return Remedy(
-            id="smaller-buffer",
-            advice=(
-                "Do less before the first batch: open fewer shards at once, fill a smaller shuffle buffer and shuffle the "
-                "shards instead, or begin to read the next epoch before this one ends."
-            ),
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
-        )
-    if culprit.cause == "short-epochs":
-        return Remedy(
-            id="epochs-run-on",
-            advice=(
-                "Each of these epochs begins with a new iterator and ends at once: keep the batches if they are the same in "
-                "every epoch, or give one iterator the batches of many epochs (a sampler or a stream that begins anew)."
-                + (
-                    " Workers that are kept over epochs (persistent_workers=True) spare their start."
-                    if _starts_workers(recording, culprit)
-                    else ""
-                )
-            ),
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
-        )
-    if culprit.cause == "new-iterators":
-        return Remedy(
-            id="one-iterator",
-            advice=(
-                "Make one iterator and take batches from it, instead of calling iter() for every step."
-                + (
-                    " Then give it workers: without that each step would have them fill up anew."
-                    if culprit.kind == "workers"
-                    else ""
-                )
-            ),
-            predicted_gain=culprit.gain,
-            about=culprit.stage,
-        )
+    if culprit.cause in _BY_CAUSE:
+        ident, advice = _BY_CAUSE[culprit.cause]
+        advice += _about_workers(recording, culprit)
+        return Remedy(id=ident, advice=advice, predicted_gain=culprit.gain, about=culprit.stage)
     loader = loader_of(recording)
     spared = report.time.start * law.spared_share(law.start_costs(recording))
     gain = estimate.computed(1 / max(0.01, 1 - spared), down=0.75, up=1.25)
@@ -232,6 +198,15 @@ def keep_workers(recording: Recording, report: Report, culprit: Culprit) -> Reme
         predicted_gain=gain,
         about=culprit.stage,
     )
+
+
+def _about_workers(recording: Recording, culprit: Culprit) -> str:
+    """What to say of workers beside advice on iterators that are begun anew; nothing beside any other."""
+    if culprit.cause == "short-epochs" and _starts_workers(recording, culprit):
+        return " Workers that are kept over epochs (persistent_workers=True) spare their start."
+    if culprit.cause == "new-iterators" and culprit.kind == "workers":
+        return " Then give it workers: without that each step would have them fill up anew."
+    return ""
 
 
 def _starts_workers(recording: Recording, culprit: Culprit) -> bool:
