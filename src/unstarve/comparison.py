@@ -207,10 +207,7 @@ class _Run:
     def has_other_loaders(self) -> bool:
         """Whether another loader than the one diagnosed was iterated before the diagnosis ended."""
         ours = self.recording.loader
-        starts = self.recording.starts
-        began = min((start.created_ns for start in starts if ours and start.loader == ours.number), default=0)
-        # one that was done with before the loop began, such as a check of the untrained model, is none of an epoch's
-        return ours is not None and any(start.loader != ours.number and start.ended_ns > began for start in starts)
+        return ours is not None and bool(self.recording.starts_beside(ours))
 
     @property
     def ceiling(self) -> str | None:
