@@ -26,7 +26,7 @@ from unstarve import estimate
 from unstarve.judge import judge
 from unstarve.judge.evidence import THRESHOLD, at_length, without_copies
 from unstarve.recording import Block, Loader, Recording, Stage
-from unstarve.report import Caveat, Culprit, Estimate, Report, RungResult, Verdict
+from unstarve.report import Caveat, Culprit, Estimate, Report, RungResult, Verdict, figure
 
 SCHEMA = "unstarve.comparison/1"
 
@@ -542,16 +542,12 @@ def _sentence(old: _Run, new: _Run, outcome: str, ratio: Estimate | None, unit: 
             name for name, run in (("the first run", old), ("the second run", new)) if run.report.baseline is None
         )
         return f"Unresolved: {lacking} measured no untouched steps, so there is nothing to compare."
-    first, second = (_figure(_speed(run, unit, basis)) for run in (old, new))
+    first, second = (figure(_speed(run, unit, basis)) for run in (old, new))
     where = "" if basis == "steady" else " over an epoch with its iterator starts and other loaders"
     change = f"{unit}{where}, ×{ratio.value:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
     if outcome == "same":
         return f"No difference shown: {first}, then {second} {change}."
     return f"{outcome.capitalize()}: from {first} to {second} {change}."
-
-
-def _figure(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _speed(run: _Run, unit: str, basis: str) -> float:
