@@ -67,6 +67,15 @@ def test_a_run_beside_itself_shows_no_difference() -> None:
     assert found.sentence.startswith("No difference shown: 12.5, then 12.5 steps/s, ×1.00")
 
 
+def test_a_rate_just_below_a_thousand_has_no_exponent() -> None:
+    """Rates are written as in a report, where 999.8 is 1000 and not 1e+03."""
+    recording = make_recording({"none": 1.0015, "host": 1.0})
+    rate_of_both = compare(recording, recording).before.baseline
+    assert rate_of_both is not None
+    assert 999.5 < rate_of_both.value < 1000
+    assert "1000, then 1000 steps/s" in compare(recording, recording).sentence
+
+
 NOISES = {
     "alike": (dict.fromkeys(RATES, 0.04),) * 2,
     "one machine noisier": (dict.fromkeys(RATES, 0.02), dict.fromkeys(RATES, 0.08)),

@@ -166,7 +166,7 @@ def run(
     progress = None if quiet or _is_other_rank(rank) else Progress()
     engine = Engine(
         Options(budget_s=budget, depth=depth, full=full),
-        command=shlex.join(["unstarve", "run", *(["-m", module] if module else []), *arguments]),
+        command=_command(module, arguments),
         loader=loader, stop=not go_on, patience_s=patience, on_progress=progress, simulate_step_ms=simulate_step,
         lead=rank,
     )  # fmt: skip
@@ -202,7 +202,7 @@ def tune(
     progress = None if quiet or _is_other_rank(rank) else Progress()
     engine = Engine(
         Options(budget_s=budget),
-        command=shlex.join(["unstarve", "tune", *(["-m", module] if module else []), *arguments]),
+        command=_command(module, arguments),
         loader=loader, patience_s=patience, on_progress=progress, simulate_step_ms=simulate_step,
         lead=rank, program=tuner.program,
     )  # fmt: skip
@@ -289,9 +289,15 @@ def _script(module: str | None, arguments: tuple[str, ...]) -> Any:
             _tell_failure(_Ending(failed=True))
             _leave(SCRIPT_FAILED)
     if not arguments:
-        command = f"unstarve {click.get_current_context().info_name}"
+        command = _command(None, ())
         raise UsageError(f"No script given: expected `{command} SCRIPT [ARGS]` or `{command} -m MODULE [ARGS]`.")
     return script.from_file(arguments[0], arguments[1:])
+
+
+def _command(module: str | None, arguments: tuple[str, ...]) -> str:
+    """What was asked for, as it is told: the command with the script or module and its arguments, without our options."""
+    name = str(click.get_current_context().info_name)
+    return shlex.join(["unstarve", name, *(["-m", module] if module else []), *arguments])
 
 
 def _require_torch() -> None:
@@ -459,8 +465,8 @@ def _why_none(engine: Any, ending: _Ending) -> str:
         )
     if engine.most_batches == 0:
         return "the loader is empty: it gave no batch at all."
+    names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
     if engine.wanted_loader is not None and engine.target is None:
-        names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
         return f"there is no loader {engine.wanted_loader!r} with enough batches; the script iterated {names}."
     if engine.is_finished:  # by the budget: nothing else ends an experiment before the rungs are compared
         return (
@@ -468,7 +474,6 @@ def _why_none(engine: Any, ending: _Ending) -> str:
             "could be compared. Raise --budget, or use smaller batches for the diagnosis."
         )
     if engine.target is None:
-        names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
         return (
             f"none of the loaders ({names}) gave enough batches to be taken for the training loader. "
             "Run more steps, or choose one with --loader."
@@ -673,8 +678,7 @@ def watch(
 
     output = Output(json=_absolute(json_path), html=_absolute(html_path), save=None, fail_above=fail_above, quiet=quiet)
     output.check()
-    command = shlex.join(["unstarve", "watch", *(["-m", module] if module else []), *arguments])
-    engine = Engine(command=command, passive=True)
+    engine = Engine(command=_command(module, arguments), passive=True)
     ending = _execute(script, engine, None)
     recording = engine.recording()
     report = account(recording)

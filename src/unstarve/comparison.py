@@ -26,7 +26,7 @@ from unstarve import estimate
 from unstarve.judge import judge
 from unstarve.judge.evidence import THRESHOLD, at_length, without_copies
 from unstarve.recording import Block, Loader, Recording, Stage
-from unstarve.report import Caveat, Culprit, Estimate, Report, RungResult, Verdict
+from unstarve.report import Caveat, Culprit, Estimate, Report, RungResult, Verdict, figure
 
 SCHEMA = "unstarve.comparison/1"
 
@@ -207,10 +207,7 @@ class _Run:
     def has_other_loaders(self) -> bool:
         """Whether another loader than the one diagnosed was iterated before the diagnosis ended."""
         ours = self.recording.loader
-        starts = self.recording.starts
-        began = min((start.created_ns for start in starts if ours and start.loader == ours.number), default=0)
-        # one that was done with before the loop began, such as a check of the untrained model, is none of an epoch's
-        return ours is not None and any(start.loader != ours.number and start.ended_ns > began for start in starts)
+        return ours is not None and bool(self.recording.starts_beside(ours))
 
     @property
     def ceiling(self) -> str | None:
@@ -545,16 +542,12 @@ def _sentence(old: _Run, new: _Run, outcome: str, ratio: Estimate | None, unit: 
             name for name, run in (("the first run", old), ("the second run", new)) if run.report.baseline is None
         )
         return f"Unresolved: {lacking} measured no untouched steps, so there is nothing to compare."
-    first, second = (_figure(_speed(run, unit, basis)) for run in (old, new))
+    first, second = (figure(_speed(run, unit, basis)) for run in (old, new))
     where = "" if basis == "steady" else " over an epoch with its iterator starts and other loaders"
     change = f"{unit}{where}, ×{ratio.value:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
     if outcome == "same":
         return f"No difference shown: {first}, then {second} {change}."
     return f"{outcome.capitalize()}: from {first} to {second} {change}."
-
-
-def _figure(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _speed(run: _Run, unit: str, basis: str) -> float:

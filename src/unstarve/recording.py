@@ -592,6 +592,12 @@ class Recording:
         """Iterators of one loader, in order of creation."""
         return [start for start in self.starts if start.loader == loader.number]
 
+    def starts_beside(self, loader: Loader) -> list[Start]:
+        """Iterators of other loaders, but for those that were done with before this one began: an evaluation of the
+        untrained model, say, happens once in a run."""
+        began = min((start.created_ns for start in self.starts_of(loader)), default=0)
+        return [start for start in self.starts if start.loader != loader.number and start.ended_ns > began]
+
     def save(self, path: str | Path) -> None:
         """Write the recording as JSON.
 

@@ -94,12 +94,7 @@ def _ours(evidence: Evidence) -> list[Start]:
 
 
 def _others(evidence: Evidence) -> list[Start]:
-    """Iterators of other loaders, but for those that were done with before the loop began: an evaluation of the untrained
-    model, say, happens once in a run."""
-    began = min((item.created_ns for item in _ours(evidence)), default=0)
-    return [
-        item for item in evidence.recording.starts if item.loader != evidence.loader.number and item.ended_ns > began
-    ]
+    return evidence.recording.starts_beside(evidence.loader)
 
 
 def _is_inside(other: Start, ours: Sequence[Start]) -> bool:

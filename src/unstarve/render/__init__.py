@@ -29,6 +29,7 @@ from unstarve.report import (
 )
 
 LADDER_KINDS = ("device", "host", "collated", "samples", "cut", "none")
+_BESIDE = (("knockout", "If it alone were free"), ("trial", "Tried"), ("control", "Controls"))
 MOST_FINDINGS = 3
 CHEAP_SHARE = 0.02
 NOTABLE_TIME = 0.05
@@ -202,9 +203,10 @@ def ladder(rungs: tuple[RungResult, ...]) -> tuple[RungResult, ...]:
     return tuple(rung for rung in rungs if rung.kind in LADDER_KINDS)
 
 
-def beside(rungs: tuple[RungResult, ...], kind: str) -> tuple[RungResult, ...]:
-    """The rungs of one kind that stand beside the ladder: `knockout` or `control`."""
-    return tuple(rung for rung in rungs if rung.kind == kind)
+def beside(rungs: tuple[RungResult, ...]) -> tuple[tuple[str, tuple[RungResult, ...]], ...]:
+    """The rungs that stand beside the ladder, by sorts with their titles; sorts that have none are left out."""
+    sorts = ((title, tuple(rung for rung in rungs if rung.kind == kind)) for kind, title in _BESIDE)
+    return tuple((title, members) for title, members in sorts if members)
 
 
 def top_rate(rungs: tuple[RungResult, ...]) -> float:

@@ -80,14 +80,16 @@ def render_fragment(report: Report) -> str:
 
 def _draw(report: Report, *, is_page: bool) -> str:
     report = view.cleaned(report)
-    beside = [(title, view.beside(report.rungs, kind)) for kind, title in _BESIDE]
     text = _template().render(
         is_page=is_page,
         report=report,
         view=view,
         doubts=view.doubts(report),
         ladder=ladder_bars(report),
-        beside=[(title, [_bar(rung, view.top_rate(report.rungs)) for rung in some]) for title, some in beside if some],
+        beside=[
+            (title, [_bar(rung, view.top_rate(report.rungs)) for rung in some])
+            for title, some in view.beside(report.rungs)
+        ],
         baseline=None if report.baseline is None else _length(report.baseline.value, view.top_rate(report.rungs)),
         summary=_summary(report),
         costs=stage_costs(report),
@@ -100,9 +102,6 @@ def _draw(report: Report, *, is_page: bool) -> str:
         patch_lines=patch_lines,
     )
     return text.lstrip()
-
-
-_BESIDE = (("knockout", "If it alone were free"), ("trial", "Tried"), ("control", "Controls"))
 
 
 @cache

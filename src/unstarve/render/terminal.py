@@ -164,12 +164,9 @@ def _claim(culprit: Culprit) -> str:
 
 def _beside_the_ladder(report: Report, width: int) -> Iterator[RenderableType]:
     baseline = None if report.baseline is None else report.baseline.value
-    for kind, title in (("knockout", "If it alone were free"), ("trial", "Tried"), ("control", "Controls")):
-        rungs = view.beside(report.rungs, kind)
-        if rungs:
-            remark = "steps/s" if baseline is None else "steps/s; │ the loop as it is"
-            bars = ladder_table(rungs, width=width, among=report.rungs, baseline=baseline)
-            yield Group(heading(title, remark), bars)
+    remark = "steps/s" if baseline is None else "steps/s; │ the loop as it is"
+    for title, rungs in view.beside(report.rungs):
+        yield Group(heading(title, remark), ladder_table(rungs, width=width, among=report.rungs, baseline=baseline))
 
 
 def _rung_columns(rungs: tuple[RungResult, ...], width: int) -> tuple[int, ...]:
