@@ -81,6 +81,14 @@ def test_what_cannot_be_diagnosed_is_refused_with_a_reason(loader, step, error, 
         unstarve.diagnose(loader, step, quiet=True, budget=2)
 
 
+def test_a_budget_that_is_too_small_is_answered_with_one_that_is_enough() -> None:
+    """Where it is over before the rungs can be compared, the error names the wall time of a hundred steps, in tens of seconds."""
+    with pytest.raises(
+        unstarve.MeasurementError, match=r"budget was over after \d+ steps.* budget=10 should be enough"
+    ):
+        unstarve.diagnose([torch.rand(4)] * 60, lambda batch: time.sleep(0.02), budget=0.01, quiet=True)
+
+
 def test_an_exception_of_the_step_comes_through() -> None:
     """What the step raises passes unchanged."""
 

@@ -111,6 +111,11 @@ def _probed(
     if engine.is_following:
         reports.append(_followed(report))
         return
+    if (report.baseline is None or report.ceiling is None) and engine.is_finished:
+        raise MeasurementError(
+            f"No verdict: the budget was over after {engine.steps_total} steps, before the rungs could be compared. "
+            f"budget={engine.enough_s} should be enough at this speed."
+        )
     if report.baseline is None or report.ceiling is None:
         raise MeasurementError(
             f"No verdict: the loader gave {engine.most_batches} batches in all, too few to compare rungs. "

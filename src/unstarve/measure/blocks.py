@@ -20,6 +20,9 @@ from unstarve.recording import USED_NS, Block, Note, Rung
 FIRST_STEPS = 6
 """Steps of a block in the first round, which only decides what else to measure."""
 
+LONG_TURN = 0.1
+"""Share of the budget that a turn of the workers may take, or a verdict comes before looks into the workers."""
+
 LONGEST_REST = 0.015
 """Share of the budget that waiting for workers to end what they do, before a block from cache, may take; there are two
 in every round."""
@@ -261,7 +264,7 @@ class Blocks:
         return True
 
     def _settle_steps(self, source: str) -> int:
-        if source != "loader" or (self._is_slow and self._is_starved):
+        if source != "loader" or self._is_pressed or (self._is_slow and self._is_starved):
             return 1  # starved workers have nothing ready: the first new batch will do
         return max(1, self._bench.workers)
 
@@ -318,6 +321,11 @@ class Blocks:
     def _is_slow(self) -> bool:
         """Whether a worker needs so long for a batch that whole batches are not to be wasted."""
         return self._period_ns * max(1, self._bench.workers) > SLOW_S * 1e9
+
+    @property
+    def _is_pressed(self) -> bool:
+        """Whether a turn of the workers takes so much of the budget that a verdict must come first."""
+        return self._turn("loader") * self._period_ns > LONG_TURN * self.budget_s * 1e9
 
     def _fetch_ns(self) -> float:
         """Mean time that making a batch takes; 0 while that is not known."""

@@ -984,6 +984,13 @@ class Engine:
         return self.target.total if self.target is not None else 0
 
     @property
+    def enough_s(self) -> int:
+        """Wall time in which a diagnosis of the target's loop should reach a verdict, by what its steps took so far."""
+        loop_ns = (self._ended_ns or self.clock_ns()) - self._loop_began_ns
+        turn = self.target.facts.num_workers if self.target is not None else 0
+        return experiment.enough_s(loop_ns / max(1, self.steps_total), turn)
+
+    @property
     def most_batches(self) -> int:
         """Batches that the busiest loader gave."""
         return max((session.total for session in self._sessions.values()), default=0)
