@@ -368,6 +368,21 @@ def test_the_loop_is_fed_from_cache_while_its_workers_rest() -> None:
     assert lab.blocks[-1].start_ns - began >= STARVED.loop.fetch_s * 1e9
 
 
+def test_waiting_for_workers_to_rest_takes_the_loop_few_steps() -> None:
+    """However long they are at a batch: the steps of an epoch may be few, and are for measuring."""
+    slow = replace(STARVED, loop=replace(STARVED.loop, step_s=0.05, fetch_s=0.8))
+    bench = Bench(slow, epoch_length=1000, noise=0.001)
+    lab = Experiment(bench, Options(budget_s=120))
+    assert bench.drive(lab.warm_up())
+    lab.add(NONE, "loader", {"mode": "run"})
+    lab.add(HOST, "host", {})
+    assert bench.drive(lab.block(NONE.id, 0))
+    steps, began = bench.steps, bench.now_ns
+    assert bench.drive(lab.block(HOST.id, 0))
+    assert bench.steps - steps - lab.blocks[-1].steps <= 4
+    assert lab.blocks[-1].start_ns - began >= slow.loop.fetch_s * 1e9
+
+
 def test_a_starved_loop_is_fed_from_cache_while_its_workers_are_busy() -> None:
     """What busy workers cost the loop body is the ratio of the ceiling to this control, as planted."""
     bench = with_contention(0.25)

@@ -27,6 +27,10 @@ LONGEST_REST = 0.015
 """Share of the budget that waiting for workers to end what they do, before a block from cache, may take; there are two
 in every round."""
 
+WARM_S = 0.1
+"""Seconds at the end of that wait in which the loop goes on, so that neither it nor its device is cold afterwards. Before
+that it takes no step: an epoch may have few."""
+
 CLEARING_S = 0.02
 """Seconds that workers get for sending word of batches which they need not make."""
 
@@ -126,7 +130,8 @@ class Blocks:
             return
         self._issue({"mode": "idle"})
         wait_ns = min(self._fetch_ns() or self._period_ns * self._bench.workers, LONGEST_REST * self.budget_s * 1e9)
-        yield from self._go_on_from_cache(source, wait_ns)
+        self._bench.wait(max(0.0, wait_ns / 1e9 - WARM_S))
+        yield from self._go_on_from_cache(source, min(wait_ns, WARM_S * 1e9))
         self._do_workers_rest = True
 
     def _go_on_from_cache(self, source: str, wait_ns: float) -> Program:
