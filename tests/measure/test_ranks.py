@@ -216,6 +216,37 @@ def test_a_process_that_trains_alone_has_no_ranks() -> None:
     assert of_this_process(0) is None
 
 
+def test_a_second_diagnosis_of_the_same_ranks_hears_nothing_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script may call `diagnose` more than once: what the leader told, who was there and who waited begins anew."""
+    store = HashStore()
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", lambda: store)
+
+    def ranks_of_a_diagnosis() -> list[Ranks | None]:
+        found = []
+        for number in range(2):
+            monkeypatch.setattr(torch.distributed, "get_rank", lambda number=number: number)
+            found.append(of_this_process(0))
+        return found
+
+    leader, follower = ranks_of_a_diagnosis()
+    assert leader is not None
+    assert follower is not None
+    leader.begin(0, 2)
+    leader.tell(2, Turn(source="host"))
+    assert follower.hear(2, 0.1).source == "host"
+    follower.report(RankWait(rank=1, steps=4, wait_ns=10, span_ns=40))
+    monkeypatch.setattr("unstarve.measure.ranks.GATHER_S", 0.01)
+    again, follower_again = ranks_of_a_diagnosis()
+    assert again is not None
+    assert follower_again is not None
+    assert follower_again.begun() is None
+    assert follower_again.hear(2, 0.0).source == END
+    assert again.gather() == ()
+    assert again.absent(0.0) == ()
+
+
 def test_ranks_that_never_ask_for_a_batch_are_absent() -> None:
     """Whoever has said that it takes batches is there, also where the leader looks later."""
     store = HashStore()

@@ -158,8 +158,10 @@ def of_this_process(leader: int) -> Ranks | None:
     if count < 2:
         return None
     try:
+        number = distributed.get_rank()
         store = distributed.PrefixStore("unstarve", distributed.distributed_c10d._get_default_store())
-        found = Ranks(store, distributed.get_rank(), count, leader)
+        diagnosis = store.add(f"diagnoses/{number}", 1)  # what was told in an earlier one is not to be heard again
+        found = Ranks(distributed.PrefixStore(str(diagnosis), store), number, count, leader)
         found.arrive()
     except Exception:  # not part of torch's interface
         return None
