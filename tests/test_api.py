@@ -49,6 +49,23 @@ def test_probe_serves_ones_own_loop_and_hands_over_the_report() -> None:
     assert reports[0].verdict.bound == "step"
 
 
+@pytest.mark.parametrize(("steps", "is_judged"), [(8, False), (250, True)])
+def test_a_probed_loop_that_is_left_early_has_what_it_was_measured_for(
+    steps: int, is_judged: bool, capsys: pytest.CaptureFixture
+) -> None:
+    """A verdict where both ends of the ladder are there, else a word that there is none."""
+    reports: list[Report] = []
+    batches = unstarve.probe([torch.rand(4)] * 60, budget=60, quiet=True, on_report=reports.append)
+    for number, _ in enumerate(batches):
+        time.sleep(0.004)
+        if number + 1 == steps:
+            break
+    del batches
+    assert [report.verdict.bound for report in reports] == ["step"] * is_judged
+    said = capsys.readouterr().err
+    assert ("no verdict: the loop was left after 8 steps" in said) is not is_judged
+
+
 def test_watching_serves_every_batch_once() -> None:
     """`watch` gives exactly the batches of the loader, and an account at the end."""
     reports: list[Report] = []

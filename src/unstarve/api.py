@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,15 +71,26 @@ def probe(
     """The batches of `loader` for one's own loop, which is diagnosed on the way.
 
     Epochs are strung together until the diagnosis is done; then the loop ends and the report is printed, or given to
-    `on_report`. Batches are partly served from cache, so what the loop trains is worthless.
+    `on_report`. Batches are partly served from cache, so what the loop trains is worthless. A loop that is left before, as
+    by `break`, is judged by what was measured until then; where that is too little, stderr says so.
 
     Raises:
         UsageError: `loader` cannot be iterated.
         MeasurementError: the loader gave too few batches for a verdict.
     """
     reports: list[Report] = []
-    yield from _probed(loader, budget=budget, depth=depth, full=full, quiet=quiet, reports=reports)
-    if on_report is not None:
+    batches = _probed(loader, budget=budget, depth=depth, full=full, quiet=quiet, reports=reports)
+    steps = 0
+    try:
+        for batch in batches:
+            steps += 1
+            yield batch
+    except GeneratorExit:  # as after `break`: this generator ends with it
+        batches.close()
+    if not reports:
+        why = f"the loop was left after {steps} steps, too few to compare rungs. Let it run on: probe ends it by itself"
+        sys.stderr.write(f"unstarve: no verdict: {why}.\n")
+    elif on_report is not None:
         on_report(reports[0])
     elif reports[0].baseline is not None:
         sys.stdout.write(str(reports[0]))
@@ -87,7 +98,8 @@ def probe(
 
 def _probed(
     loader: Iterable[Any], *, budget: float | None, depth: int, full: bool, quiet: bool, reports: list[Report]
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
+    """The batches; what they were measured for is added to `reports`, nothing where the loop is left before that."""
     if not hasattr(type(loader), "__iter__"):
         raise UsageError(f"loader is {loader!r:.60}, expected a DataLoader or another iterable.")
     from unstarve.measure.engine import Engine
@@ -99,10 +111,13 @@ def _probed(
         Options(budget_s=budget, depth=depth, full=full),
         command="unstarve.diagnose", loader="0", on_progress=progress,
     )  # fmt: skip
+    is_left = False
     try:
         yield from _epochs(engine, loader)
     except Finished:
         pass
+    except GeneratorExit:
+        is_left = True
     finally:
         if progress is not None:
             progress.close()
@@ -111,17 +126,21 @@ def _probed(
     if engine.is_following:
         reports.append(_followed(report))
         return
-    if (report.baseline is None or report.ceiling is None) and engine.is_finished:
+    is_known = report.baseline is not None and report.ceiling is not None
+    if is_known:
+        reports.append(report)
+    elif is_left:
+        return
+    elif engine.is_finished:
         raise MeasurementError(
             f"No verdict: the budget was over after {engine.steps_total} steps, before the rungs could be compared. "
             f"budget={engine.enough_s} should be enough at this speed."
         )
-    if report.baseline is None or report.ceiling is None:
+    else:
         raise MeasurementError(
             f"No verdict: the loader gave {engine.most_batches} batches in all, too few to compare rungs. "
             "Give it more data, smaller batches, or repeat the loader."
         )
-    reports.append(report)
 
 
 def _followed(report: Report) -> Report:
