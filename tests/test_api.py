@@ -66,6 +66,26 @@ def test_a_probed_loop_that_is_left_early_has_what_it_was_measured_for(
     assert ("no verdict: the loop was left after 8 steps" in said) is not is_judged
 
 
+def test_a_loader_is_probed_once() -> None:
+    """In a loop over epochs the first is diagnosed; later ones get the loader's own batches. Another loader is diagnosed."""
+    reports: list[Report] = []
+
+    def epoch(loader: torch.utils.data.DataLoader) -> list[int]:
+        found = []
+        for batch in unstarve.probe(loader, budget=1.5, quiet=True, on_report=reports.append):
+            time.sleep(0.002)
+            found += batch.tolist()
+        return found
+
+    loader = torch.utils.data.DataLoader(range(120), batch_size=2)
+    assert len(epoch(loader)) != 120
+    with pytest.warns(UserWarning, match="diagnosed before"):
+        assert epoch(loader) == list(range(120))
+    assert len(reports) == 1
+    epoch(torch.utils.data.DataLoader(range(120), batch_size=2))
+    assert len(reports) == 2
+
+
 def test_watching_serves_every_batch_once() -> None:
     """`watch` gives exactly the batches of the loader, and an account at the end."""
     reports: list[Report] = []

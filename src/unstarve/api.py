@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+import warnings
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +16,9 @@ from unstarve import recording as _recording
 from unstarve.errors import Finished, MeasurementError, UsageError
 from unstarve.judge import judge
 from unstarve.report import Report, Verdict
+
+_diagnosed: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Loaders that `probe` has reported on, by their id: nothing of the caller's lasts from one epoch to the next but these."""
 
 
 def load(path: str | Path) -> Report:
@@ -74,10 +80,18 @@ def probe(
     `on_report`. Batches are partly served from cache, so what the loop trains is worthless. A loop that is left before, as
     by `break`, is judged by what was measured until then; where that is too little, stderr says so.
 
+    A loader is diagnosed once: where there is a report on it, as in the later epochs of a loop over epochs, its batches come
+    untouched, with a warning. A loader made anew is diagnosed anew.
+
     Raises:
         UsageError: `loader` cannot be iterated.
         MeasurementError: the loader gave too few batches for a verdict.
     """
+    if _diagnosed.get(id(loader)) is loader:
+        sentence = "This loader was diagnosed before, and gives its own batches now; one made anew is diagnosed anew."
+        warnings.warn(sentence, stacklevel=2)  # shown once, where there may be many epochs
+        yield from loader
+        return
     reports: list[Report] = []
     batches = _probed(loader, budget=budget, depth=depth, full=full, quiet=quiet, reports=reports)
     steps = 0
@@ -87,6 +101,9 @@ def probe(
             yield batch
     except GeneratorExit:  # as after `break`: this generator ends with it
         batches.close()
+    if reports:
+        with contextlib.suppress(TypeError):  # lists and the like cannot be referred to weakly
+            _diagnosed[id(loader)] = loader
     if not reports:
         why = f"the loop was left after {steps} steps, too few to compare rungs. Let it run on: probe ends it by itself"
         sys.stderr.write(f"unstarve: no verdict: {why}.\n")
