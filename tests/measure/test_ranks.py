@@ -172,6 +172,31 @@ def test_the_others_go_on_where_the_leaders_program_fails(error: BaseException) 
     assert ranks_of(store, 1).hear(4, 0.0) == Turn((("use", TWO),), END)
 
 
+@pytest.mark.parametrize("taken", [True, False], ids=["in a step", "before its batch came"])
+def test_the_others_go_on_where_the_leaders_program_is_closed(taken: bool) -> None:
+    """As when its loop ends before the diagnosis does: they hear the end for the first batch of which nothing was told, and
+    what the program sets back of itself is set back."""
+    left = []
+
+    def under_way(bench: Bench) -> Program:
+        try:
+            while True:
+                yield Give("host")
+        finally:
+            left.append(True)
+
+    store, bench = HashStore(), Bench()
+    total = 3
+    ranks_of(store, 0).begin(1, total)
+    program = lead(under_way(bench), bench, ranks_of(store, 0), lambda: total)  # type: ignore[arg-type]
+    next(program)
+    total += taken
+    program.close()
+    assert left == [True]
+    assert ranks_of(store, 1).hear(3, 0.0).source == "host"
+    assert ranks_of(store, 1).hear(4, 0.0).source == END
+
+
 def test_an_error_is_not_lost_with_the_store() -> None:
     """The store may have gone with the process that kept it."""
 
