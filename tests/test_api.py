@@ -49,6 +49,43 @@ def test_probe_serves_ones_own_loop_and_hands_over_the_report() -> None:
     assert reports[0].verdict.bound == "step"
 
 
+@pytest.mark.parametrize(("steps", "is_judged"), [(8, False), (250, True)])
+def test_a_probed_loop_that_is_left_early_has_what_it_was_measured_for(
+    steps: int, is_judged: bool, capsys: pytest.CaptureFixture
+) -> None:
+    """A verdict where both ends of the ladder are there, else a word that there is none."""
+    reports: list[Report] = []
+    batches = unstarve.probe([torch.rand(4)] * 60, budget=60, quiet=True, on_report=reports.append)
+    for number, _ in enumerate(batches):
+        time.sleep(0.004)
+        if number + 1 == steps:
+            break
+    del batches
+    assert [report.verdict.bound for report in reports] == ["step"] * is_judged
+    said = capsys.readouterr().err
+    assert ("no verdict: the loop was left after 8 steps" in said) is not is_judged
+
+
+def test_a_loader_is_probed_once() -> None:
+    """In a loop over epochs the first is diagnosed; later ones get the loader's own batches. Another loader is diagnosed."""
+    reports: list[Report] = []
+
+    def epoch(loader: torch.utils.data.DataLoader) -> list[int]:
+        found = []
+        for batch in unstarve.probe(loader, budget=1.5, quiet=True, on_report=reports.append):
+            time.sleep(0.002)
+            found += batch.tolist()
+        return found
+
+    loader = torch.utils.data.DataLoader(range(120), batch_size=2)
+    assert len(epoch(loader)) != 120
+    with pytest.warns(UserWarning, match="diagnosed before"):
+        assert epoch(loader) == list(range(120))
+    assert len(reports) == 1
+    epoch(torch.utils.data.DataLoader(range(120), batch_size=2))
+    assert len(reports) == 2
+
+
 def test_watching_serves_every_batch_once() -> None:
     """`watch` gives exactly the batches of the loader, and an account at the end."""
     reports: list[Report] = []
@@ -79,6 +116,14 @@ def test_what_cannot_be_diagnosed_is_refused_with_a_reason(loader, step, error, 
     """Wrong arguments and empty loaders raise the documented errors, saying what was given."""
     with pytest.raises(error, match=message):
         unstarve.diagnose(loader, step, quiet=True, budget=2)
+
+
+def test_a_budget_that_is_too_small_is_answered_with_one_that_is_enough() -> None:
+    """Where it is over before the rungs can be compared, the error names the wall time of a hundred steps, in tens of seconds."""
+    with pytest.raises(
+        unstarve.MeasurementError, match=r"budget was over after \d+ steps.* budget=10 should be enough"
+    ):
+        unstarve.diagnose([torch.rand(4)] * 60, lambda batch: time.sleep(0.02), budget=0.01, quiet=True)
 
 
 def test_an_exception_of_the_step_comes_through() -> None:

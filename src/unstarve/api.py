@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,9 @@ from unstarve import recording as _recording
 from unstarve.errors import Finished, MeasurementError, UsageError
 from unstarve.judge import judge
 from unstarve.report import Report, Verdict
+
+_diagnosed: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Loaders that `probe` has reported on, by their id: nothing of the caller's lasts from one epoch to the next but these."""
 
 
 def load(path: str | Path) -> Report:
@@ -71,15 +77,37 @@ def probe(
     """The batches of `loader` for one's own loop, which is diagnosed on the way.
 
     Epochs are strung together until the diagnosis is done; then the loop ends and the report is printed, or given to
-    `on_report`. Batches are partly served from cache, so what the loop trains is worthless.
+    `on_report`. Batches are partly served from cache, so what the loop trains is worthless. A loop that is left before, as
+    by `break`, is judged by what was measured until then; where that is too little, stderr says so.
+
+    A loader is diagnosed once: where there is a report on it, as in the later epochs of a loop over epochs, its batches come
+    untouched, with a warning. A loader made anew is diagnosed anew.
 
     Raises:
         UsageError: `loader` cannot be iterated.
         MeasurementError: the loader gave too few batches for a verdict.
     """
+    if _diagnosed.get(id(loader)) is loader:
+        sentence = "This loader was diagnosed before, and gives its own batches now; one made anew is diagnosed anew."
+        warnings.warn(sentence, stacklevel=2)  # shown once, where there may be many epochs
+        yield from loader
+        return
     reports: list[Report] = []
-    yield from _probed(loader, budget=budget, depth=depth, full=full, quiet=quiet, reports=reports)
-    if on_report is not None:
+    batches = _probed(loader, budget=budget, depth=depth, full=full, quiet=quiet, reports=reports)
+    steps = 0
+    try:
+        for batch in batches:
+            steps += 1
+            yield batch
+    except GeneratorExit:  # as after `break`: this generator ends with it
+        batches.close()
+    if reports:
+        with contextlib.suppress(TypeError):  # lists and the like cannot be referred to weakly
+            _diagnosed[id(loader)] = loader
+    if not reports:
+        why = f"the loop was left after {steps} steps, too few to compare rungs. Let it run on: probe ends it by itself"
+        sys.stderr.write(f"unstarve: no verdict: {why}.\n")
+    elif on_report is not None:
         on_report(reports[0])
     elif reports[0].baseline is not None:
         sys.stdout.write(str(reports[0]))
@@ -87,7 +115,8 @@ def probe(
 
 def _probed(
     loader: Iterable[Any], *, budget: float | None, depth: int, full: bool, quiet: bool, reports: list[Report]
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
+    """The batches; what they were measured for is added to `reports`, nothing where the loop is left before that."""
     if not hasattr(type(loader), "__iter__"):
         raise UsageError(f"loader is {loader!r:.60}, expected a DataLoader or another iterable.")
     from unstarve.measure.engine import Engine
@@ -99,10 +128,13 @@ def _probed(
         Options(budget_s=budget, depth=depth, full=full),
         command="unstarve.diagnose", loader="0", on_progress=progress,
     )  # fmt: skip
+    is_left = False
     try:
         yield from _epochs(engine, loader)
     except Finished:
         pass
+    except GeneratorExit:
+        is_left = True
     finally:
         if progress is not None:
             progress.close()
@@ -111,12 +143,21 @@ def _probed(
     if engine.is_following:
         reports.append(_followed(report))
         return
-    if report.baseline is None or report.ceiling is None:
+    is_known = report.baseline is not None and report.ceiling is not None
+    if is_known:
+        reports.append(report)
+    elif is_left:
+        return
+    elif engine.is_finished:
+        raise MeasurementError(
+            f"No verdict: the budget was over after {engine.steps_total} steps, before the rungs could be compared. "
+            f"budget={engine.enough_s} should be enough at this speed."
+        )
+    else:
         raise MeasurementError(
             f"No verdict: the loader gave {engine.most_batches} batches in all, too few to compare rungs. "
             "Give it more data, smaller batches, or repeat the loader."
         )
-    reports.append(report)
 
 
 def _followed(report: Report) -> Report:

@@ -471,7 +471,7 @@ def _why_none(engine: Any, ending: _Ending) -> str:
     if engine.is_finished:  # by the budget: nothing else ends an experiment before the rungs are compared
         return (
             f"the budget was over after {engine.steps_total} steps, before the rungs "
-            "could be compared. Raise --budget, or use smaller batches for the diagnosis."
+            f"could be compared. --budget {engine.enough_s} should be enough at this speed."
         )
     if engine.target is None:
         return (

@@ -165,3 +165,39 @@ def test_a_wrapper_that_a_rank_was_started_in_is_not_its_launcher() -> None:
         shell, env={**os.environ, "LOCAL_RANK": "0"}, capture_output=True, text=True, check=True, timeout=60
     )
     assert int(found.stdout) == os.getpid()
+
+
+ELSEWHERE = """
+import importlib, os, pkgutil, sys, time
+import psutil, rich.console, torch
+from torch.utils.data import DataLoader
+
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for module, names in {
+    os: "O_CLOEXEC O_NONBLOCK MFD_CLOEXEC fork getloadavg getuid killpg memfd_create pread register_at_fork "
+    "sched_getaffinity sched_setaffinity sysconf",
+    time: "clock_gettime clock_gettime_ns pthread_getcpuclockid",
+}.items():
+    for name in names.split():
+        vars(module).pop(name, None)
+plainly = os.open
+os.open = lambda path, *rest, **more: plainly(
+    "nowhere" if str(path).startswith("/proc") else path, *rest, **more
+)
+
+import unstarve
+for found in pkgutil.walk_packages(unstarve.__path__, "unstarve."):
+    if not found.name.endswith("__main__"):
+        importlib.import_module(found.name)
+loader = DataLoader(torch.arange(400.0), batch_size=4)
+print(unstarve.diagnose(loader, lambda batch: time.sleep(0.002), budget=2, quiet=True).verdict.bound)
+"""
+
+
+@pytest.mark.live
+def test_a_system_without_what_is_posixs_alone_gets_a_verdict() -> None:
+    """Every module can be imported, and a loop be diagnosed, without the modules and functions that Windows lacks."""
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("step", "input", "unresolved")

@@ -138,6 +138,39 @@ def test_the_budget_bounds_the_experiment(budget_s: float) -> None:
     assert {"host", "none"} <= {block.rung for block in bench.blocks}
 
 
+MANY_SLOW = {
+    "fed": Pipeline(Loop(step_s=1.0, fetch_s=0.4, cpu_s=0.0, cores=8), Settings(num_workers=8)),
+    "starved": Pipeline(Loop(step_s=0.2, fetch_s=8.0, cpu_s=0.0, cores=8), Settings(num_workers=8)),
+    "very many": Pipeline(Loop(step_s=0.5, fetch_s=0.4, cpu_s=0.0, cores=16), Settings(num_workers=16)),
+    "alone": Pipeline(Loop(step_s=1.0, fetch_s=2.0, cpu_s=0.0, cores=8), Settings(num_workers=0)),
+}
+
+
+@pytest.mark.parametrize("which", MANY_SLOW)
+def test_a_small_budget_for_many_workers_and_slow_steps_still_gives_a_verdict(which: str) -> None:
+    """Of the loop fed and as it is, before anything else, in whole turns of the workers; what was left out is said, with the
+    budget that has room for it."""
+    pipeline = MANY_SLOW[which]
+    bench = Bench(pipeline, noise=0.01)
+    assert bench.drive(experiment.program(bench, Options(budget_s=10)))
+    assert [block.rung for block in bench.blocks] == ["host", "none"]
+    assert bench.blocks[1].steps % max(1, pipeline.own.num_workers) == 0
+    assert bench.now_ns / 1e9 < 30
+    assert not [order for order in bench.orders if order["mode"] == "watch"]
+    (note,) = [note for note in bench.notes if note.id == "no-looks"]
+    assert int(re.findall(r"--budget (\d+)", note.sentence)[0]) >= 60
+
+
+@pytest.mark.parametrize("which", MANY_SLOW)
+def test_a_budget_with_room_for_looks_has_them_after_the_first_blocks(which: str) -> None:
+    """The budget that the note names is enough for what the loop loses and for where it loses it."""
+    bench = Bench(MANY_SLOW[which], noise=0.01)
+    assert bench.drive(experiment.program(bench, Options(budget_s=100)))
+    assert {"host", "none", "samples"} <= {block.rung for block in bench.blocks}
+    assert not [note for note in bench.notes if note.id == "no-looks"]
+    assert [block.rung for block in bench.blocks if block.round == 0].count("host") == 1
+
+
 def test_an_epoch_end_inside_a_block_is_left_out_of_it() -> None:
     """Neither the gap between epochs nor what the workers had ready after it counts for the block."""
     bench = Bench(FED, noise=0.0, epoch_length=20, gap_s=5.0)
@@ -333,6 +366,21 @@ def test_the_loop_is_fed_from_cache_while_its_workers_rest() -> None:
     assert bench.drive(lab.block(HOST.id, 0))
     assert bench.orders[-1] == {"mode": "idle"}
     assert lab.blocks[-1].start_ns - began >= STARVED.loop.fetch_s * 1e9
+
+
+def test_waiting_for_workers_to_rest_takes_the_loop_few_steps() -> None:
+    """However long they are at a batch: the steps of an epoch may be few, and are for measuring."""
+    slow = replace(STARVED, loop=replace(STARVED.loop, step_s=0.05, fetch_s=0.8))
+    bench = Bench(slow, epoch_length=1000, noise=0.001)
+    lab = Experiment(bench, Options(budget_s=120))
+    assert bench.drive(lab.warm_up())
+    lab.add(NONE, "loader", {"mode": "run"})
+    lab.add(HOST, "host", {})
+    assert bench.drive(lab.block(NONE.id, 0))
+    steps, began = bench.steps, bench.now_ns
+    assert bench.drive(lab.block(HOST.id, 0))
+    assert bench.steps - steps - lab.blocks[-1].steps <= 4
+    assert lab.blocks[-1].start_ns - began >= slow.loop.fetch_s * 1e9
 
 
 def test_a_starved_loop_is_fed_from_cache_while_its_workers_are_busy() -> None:

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import gc
 import importlib
+import inspect
 import itertools
 import random
 import sys
@@ -597,6 +598,51 @@ def test_workers_end_with_the_iterator_that_a_loop_drops(make: Make) -> None:
             time.sleep(0.0005)
         gc.collect()
         assert len(psutil.Process().children()) == before
+
+
+class Heavy(Dataset):
+    """Tensors of some size."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(64)
+
+
+@pytest.mark.parametrize("end", ["of itself", "by a fault", "by ours"])
+def test_a_diagnosis_that_is_over_leaves_a_script_that_goes_on_nothing_but_its_own(end: str) -> None:
+    """No batch that was kept stays in memory, and no worker of ours stays beside those that the loader starts itself;
+    whatever the diagnosis was at."""
+
+    def program(bench: Bench) -> Program:
+        yield Give("loader")
+        bench.collect_batches(fewest=True)
+        yield Give("host")
+        if end == "of itself":
+            return
+        if end == "by a fault":
+            raise RuntimeError("a bug")
+        while True:
+            yield Give("host")
+
+    before = len(psutil.Process().children())
+    engine = Engine(Options(), stop=False, program=lambda bench, options: program(bench))
+    training = DataLoader(Heavy(), batch_size=2, num_workers=1, persistent_workers=True)
+    others = DataLoader(Heavy(), batch_size=2, num_workers=1, persistent_workers=True)
+    with installed(engine):
+        for epoch in range(3):
+            for _ in itertools.islice(training, 12):
+                time.sleep(0.0005)
+            with torch.no_grad():
+                assert len(list(others)) == 20
+            if epoch == 0 and end == "by ours":
+                engine._finish()
+        assert engine.is_finished
+        assert not engine.cached.host
+        assert len(psutil.Process().children()) == before + 2
+        assert engine._program is not None
+        assert inspect.getgeneratorstate(engine._program) == inspect.GEN_CLOSED
 
 
 def test_another_thread_that_fetches_ahead_is_left_alone() -> None:

@@ -172,6 +172,31 @@ def test_the_others_go_on_where_the_leaders_program_fails(error: BaseException) 
     assert ranks_of(store, 1).hear(4, 0.0) == Turn((("use", TWO),), END)
 
 
+@pytest.mark.parametrize("taken", [True, False], ids=["in a step", "before its batch came"])
+def test_the_others_go_on_where_the_leaders_program_is_closed(taken: bool) -> None:
+    """As when its loop ends before the diagnosis does: they hear the end for the first batch of which nothing was told, and
+    what the program sets back of itself is set back."""
+    left = []
+
+    def under_way(bench: Bench) -> Program:
+        try:
+            while True:
+                yield Give("host")
+        finally:
+            left.append(True)
+
+    store, bench = HashStore(), Bench()
+    total = 3
+    ranks_of(store, 0).begin(1, total)
+    program = lead(under_way(bench), bench, ranks_of(store, 0), lambda: total)  # type: ignore[arg-type]
+    next(program)
+    total += taken
+    program.close()
+    assert left == [True]
+    assert ranks_of(store, 1).hear(3, 0.0).source == "host"
+    assert ranks_of(store, 1).hear(4, 0.0).source == END
+
+
 def test_an_error_is_not_lost_with_the_store() -> None:
     """The store may have gone with the process that kept it."""
 
@@ -214,6 +239,37 @@ def test_nobody_follows_before_the_leader_has_begun() -> None:
 def test_a_process_that_trains_alone_has_no_ranks() -> None:
     assert not torch.distributed.is_initialized()
     assert of_this_process(0) is None
+
+
+def test_a_second_diagnosis_of_the_same_ranks_hears_nothing_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script may call `diagnose` more than once: what the leader told, who was there and who waited begins anew."""
+    store = HashStore()
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", lambda: store)
+
+    def ranks_of_a_diagnosis() -> list[Ranks | None]:
+        found = []
+        for number in range(2):
+            monkeypatch.setattr(torch.distributed, "get_rank", lambda number=number: number)
+            found.append(of_this_process(0))
+        return found
+
+    leader, follower = ranks_of_a_diagnosis()
+    assert leader is not None
+    assert follower is not None
+    leader.begin(0, 2)
+    leader.tell(2, Turn(source="host"))
+    assert follower.hear(2, 0.1).source == "host"
+    follower.report(RankWait(rank=1, steps=4, wait_ns=10, span_ns=40))
+    monkeypatch.setattr("unstarve.measure.ranks.GATHER_S", 0.01)
+    again, follower_again = ranks_of_a_diagnosis()
+    assert again is not None
+    assert follower_again is not None
+    assert follower_again.begun() is None
+    assert follower_again.hear(2, 0.0).source == END
+    assert again.gather() == ()
+    assert again.absent(0.0) == ()
 
 
 def test_ranks_that_never_ask_for_a_batch_are_absent() -> None:

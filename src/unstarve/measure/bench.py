@@ -148,6 +148,10 @@ class LoopBench:
         if self._engine.cached.device is not None:
             self._engine.cached.device.synchronize()
 
+    def wait(self, wait_s: float) -> None:
+        """Let the loop wait so long for its next batch; that is no wait of its own."""
+        time.sleep(wait_s)
+
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers."""
         self._session.ordered = fleet = self._session.fleet

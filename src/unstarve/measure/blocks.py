@@ -20,9 +20,16 @@ from unstarve.recording import USED_NS, Block, Note, Rung
 FIRST_STEPS = 6
 """Steps of a block in the first round, which only decides what else to measure."""
 
+LONG_TURN = 0.1
+"""Share of the budget that a turn of the workers may take, or a verdict comes before looks into the workers."""
+
 LONGEST_REST = 0.015
 """Share of the budget that waiting for workers to end what they do, before a block from cache, may take; there are two
 in every round."""
+
+WARM_S = 0.1
+"""Seconds at the end of that wait in which the loop goes on, so that neither it nor its device is cold afterwards. Before
+that it takes no step: an epoch may have few."""
 
 CLEARING_S = 0.02
 """Seconds that workers get for sending word of batches which they need not make."""
@@ -123,7 +130,8 @@ class Blocks:
             return
         self._issue({"mode": "idle"})
         wait_ns = min(self._fetch_ns() or self._period_ns * self._bench.workers, LONGEST_REST * self.budget_s * 1e9)
-        yield from self._go_on_from_cache(source, wait_ns)
+        self._bench.wait(max(0.0, wait_ns / 1e9 - WARM_S))
+        yield from self._go_on_from_cache(source, min(wait_ns, WARM_S * 1e9))
         self._do_workers_rest = True
 
     def _go_on_from_cache(self, source: str, wait_ns: float) -> Program:
@@ -261,7 +269,7 @@ class Blocks:
         return True
 
     def _settle_steps(self, source: str) -> int:
-        if source != "loader" or (self._is_slow and self._is_starved):
+        if source != "loader" or self._is_pressed or (self._is_slow and self._is_starved):
             return 1  # starved workers have nothing ready: the first new batch will do
         return max(1, self._bench.workers)
 
@@ -318,6 +326,11 @@ class Blocks:
     def _is_slow(self) -> bool:
         """Whether a worker needs so long for a batch that whole batches are not to be wasted."""
         return self._period_ns * max(1, self._bench.workers) > SLOW_S * 1e9
+
+    @property
+    def _is_pressed(self) -> bool:
+        """Whether a turn of the workers takes so much of the budget that a verdict must come first."""
+        return self._turn("loader") * self._period_ns > LONG_TURN * self.budget_s * 1e9
 
     def _fetch_ns(self) -> float:
         """Mean time that making a batch takes; 0 while that is not known."""

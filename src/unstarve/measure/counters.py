@@ -4,25 +4,56 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import time
 import weakref
+from typing import NamedTuple
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
 
 PAGE_BYTES = 4096
 """What the kernel reads at least."""
 
 
+class Usage(NamedTuple):
+    """What a process has used so far."""
+
+    user_s: float = 0.0
+    """CPU time outside the kernel."""
+    system_s: float = 0.0
+    """CPU time in the kernel."""
+    minor_faults: int = 0
+    """Page faults that read nothing."""
+    major_faults: int = 0
+    """Page faults that read from storage or swap."""
+
+
+def usage(*, of_children: bool = False) -> Usage:
+    """What this process has used, or those that it started and that have ended; zeros where nobody counts."""
+    if resource is None:
+        return Usage()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN if of_children else resource.RUSAGE_SELF)
+    return Usage(used.ru_utime, used.ru_stime, used.ru_minflt, used.ru_majflt)
+
+
+def most_files() -> int:
+    """Files that this process may have open at a time; 0 where nobody says."""
+    return 0 if resource is None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def cpu_ns() -> int:
     """CPU time of this process, all threads, and of the processes that it started and that have ended: a decoder that is
     run as a program of its own computes, though whoever waits for it does not."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time_ns() + int((ended.ru_utime + ended.ru_stime) * 1e9)
+    ended = usage(of_children=True)
+    return time.process_time_ns() + int((ended.user_s + ended.system_s) * 1e9)
 
 
 def page_faults() -> int:
     """Page faults of this process so far, with and without a read from storage."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_minflt + usage.ru_majflt
+    used = usage()
+    return used.minor_faults + used.major_faults
 
 
 class RunDelay:
@@ -39,7 +70,7 @@ class RunDelay:
         self.own_calls = 0
         """Reads of this counter so far."""
         try:
-            self._file = os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            self._file = os.open("/proc/self/schedstat", os.O_RDONLY)
             weakref.finalize(self, os.close, self._file)
         except OSError:  # not Linux, or a kernel without scheduler statistics
             pass
@@ -60,7 +91,7 @@ class _Counters:
     def __init__(self, path: str) -> None:
         self._file: int | None = None
         with contextlib.suppress(OSError):  # not Linux, or not allowed
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = os.open(path, os.O_RDONLY)
 
     def close(self) -> None:
         """Give back the file descriptor."""

@@ -207,7 +207,10 @@ class Engine:
 
     def iterate(self, loader: Any, make_iterator: Callable[[Any], Any]) -> Any:
         """The iterator over `loader` that the loop gets; the loader's own where we have no business."""
-        if os.getpid() != self._pid or self._is_through():
+        if os.getpid() != self._pid:
+            return make_iterator(loader)
+        if self._is_through():
+            self._hand_back(loader)
             return make_iterator(loader)
         if self._is_making and threading.get_ident() == self.thread and not getattr(loader, "num_workers", 0):
             return make_iterator(loader)  # part of what the data set of another loader does for a batch
@@ -268,6 +271,12 @@ class Engine:
         began = self.clock_ns()
         fleet.close()
         session.closed_ns = self.clock_ns() - began
+
+    def _hand_back(self, loader: Any) -> None:
+        """The loader makes its own iterator from now on: workers of ours that were kept for it are not needed any more."""
+        session = self._sessions.get(id(loader))
+        if session is not None and session.loader is loader and not session.is_iterated:
+            self._end_fleets(session)
 
     def _orphaned(self, session: Session, _: Any) -> None:
         """A loader is gone: its workers end, as they would without us, unless others have taken their place."""
@@ -849,7 +858,7 @@ class Engine:
         self._ended_ns = self.clock_ns()
         self._machine_memory.end()
         self._others.end()
-        COLLECTOR.stop()
+        self._end_program()
         self.serving = "loader"
         if self.target is not None and self.target.fleet is not None:
             self.use(self.target, None)
@@ -975,6 +984,13 @@ class Engine:
         return self.target.total if self.target is not None else 0
 
     @property
+    def enough_s(self) -> int:
+        """Wall time in which a diagnosis of the target's loop should reach a verdict, by what its steps took so far."""
+        loop_ns = (self._ended_ns or self.clock_ns()) - self._loop_began_ns
+        turn = self.target.facts.num_workers if self.target is not None else 0
+        return experiment.enough_s(loop_ns / max(1, self.steps_total), turn)
+
+    @property
     def most_batches(self) -> int:
         """Batches that the busiest loader gave."""
         return max((session.total for session in self._sessions.values()), default=0)
@@ -1066,14 +1082,18 @@ class Engine:
 
     def close(self) -> None:
         """End all workers, and whatever the experiment was at; nothing is left running, or set."""
+        self._end_program()
+        for session in self._sessions.values():
+            self._end_fleets(session)
+
+    def _end_program(self) -> None:
+        """End whatever the experiment was at, and let go of the batches that were kept for it."""
         self._use.cut()
         if self._program is not None:
             with contextlib.suppress(Exception):  # it may be what is ending us
                 self._program.close()
         self.pause()
         COLLECTOR.stop()
-        for session in self._sessions.values():
-            self._end_fleets(session)
         self.cached.clear()
 
     def _end_fleets(self, session: Session) -> None:

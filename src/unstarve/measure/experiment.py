@@ -37,7 +37,7 @@ from unstarve.measure.rungs import (
     WORKER_THREADS,
     trial,
 )
-from unstarve.recording import LONG, collecting, stalls
+from unstarve.recording import LONG, Note, collecting, stalls
 from unstarve.remedies.storing import STORABLE
 from unstarve.report import Estimate
 
@@ -92,6 +92,18 @@ NEARLY = 0.9
 COLLECTING = 0.03
 """Share of a fetch or of the loop's time that garbage collections must take for the collector to be tried off."""
 
+FEW_STEPS = 4
+"""Steps of the warm-up at least."""
+
+LONG_WARM_UP = 0.1
+"""Share of the budget after which the warm-up ends, once it has seen enough."""
+
+LOOK_TURNS = 2
+"""Turns of the workers that looks into them take at least."""
+
+ENOUGH_TURNS = 6
+"""Turns of the workers in whose time an experiment can be expected to know something of them."""
+
 _FIRST = (HOST.id, NONE.id, DEVICE.id)
 """Rungs that a verdict cannot do without; a loop that cannot take device batches fails only when there is one."""
 
@@ -113,6 +125,21 @@ def program(bench: Bench, options: Options) -> Program:
     return Experiment(bench, options).run()
 
 
+def suitable_s(period_ns: float) -> float:
+    """Wall time for an experiment, where the user sets none, on a loop that takes so long for a step."""
+    return min(max(DEFAULT_BUDGET_S, STEPS_NEEDED * period_ns / 1e9), LONGEST_BUDGET_S)
+
+
+def enough_s(period_ns: float, turn: int) -> int:
+    """Wall time, in tens of seconds, in which an experiment on a loop that takes so long for a step should reach a verdict.
+
+    Args:
+        period_ns: what a step takes.
+        turn: steps of which a block has a multiple.
+    """
+    return 10 * math.ceil(max(STEPS_NEEDED, ENOUGH_TURNS * turn) * period_ns / 1e10)
+
+
 class Experiment(Looking):
     """What to try in the loop, in which order, and when to stop."""
 
@@ -126,12 +153,17 @@ class Experiment(Looking):
             while True:
                 yield from self._give("loader")
         yield from self._collect()
-        if self._bench.has_fleet:
+        if self._is_pressed:
+            self._make_outer_rungs()
+            yield from self._blocks_of(0)
+        if self._bench.has_fleet and self._has_time_to_look():
             self._bench.progress("looking into the workers")
             yield from self._look()
             self._choose_cuts()
             yield from self._fill()
-        self._make_coarse_rungs()
+            self._make_coarse_rungs()
+        else:
+            self._make_outer_rungs()
         yield from self._rounds()
 
     def warm_up(self) -> Program:
@@ -139,22 +171,34 @@ class Experiment(Looking):
         self._bench.progress("warming up")
         turn = self._turn("loader")
         count = 2 * turn * math.ceil(2 / turn)
-        began, waited = self._bench.clock_ns(), 0
-        for position in range(count):
-            if position == count // 2:
-                began = self._bench.clock_ns()
+        clock_ns, waits_ns = [self._bench.clock_ns()], list[int]()
+        longest_s = LONG_WARM_UP * self.budget_s
+        while len(waits_ns) < count:
             step = yield from self._give("loader")
-            waited += step.wait_ns if position >= count // 2 else 0
-            if position >= turn:
+            waits_ns.append(step.wait_ns)
+            clock_ns.append(self._bench.clock_ns())
+            first = count // 2 if len(waits_ns) > count // 2 else 1 if len(waits_ns) > 1 else 0
+            self._period_ns = (clock_ns[-1] - clock_ns[first]) / (len(waits_ns) - first)
+            self.budget_s = self._options.budget_s or suitable_s(self._period_ns)
+            if len(waits_ns) > turn:
                 self._bench.natural(step)
-            if position > turn and self.elapsed_s() > 0.1 * self.budget_s:
+            is_enough = len(waits_ns) > turn + 1 or (len(waits_ns) >= FEW_STEPS and self._is_pressed)
+            if is_enough and self.elapsed_s() > longest_s:
                 break
-        measured = position + 1 - count // 2
-        self._period_ns = (self._bench.clock_ns() - began) / (measured if measured > 0 else position + 1)
-        self._is_starved = waited > STARVED * self._period_ns * (position + 1 - count // 2)
-        if self._options.budget_s is None:
-            wanted = STEPS_NEEDED * self._period_ns / 1e9
-            self.budget_s = min(max(DEFAULT_BUDGET_S, wanted), LONGEST_BUDGET_S)
+        self._is_starved = sum(waits_ns[first:]) > STARVED * (clock_ns[-1] - clock_ns[first])
+
+    def _has_time_to_look(self) -> bool:
+        """Whether the budget has room for looks into the workers, which take a turn or two of them; else that is noted."""
+        turn = self._turn("loader")
+        turn_s = turn * self._period_ns / 1e9
+        if not self._is_pressed or self.elapsed_s() + LOOK_TURNS * turn_s < self.budget_s:
+            return True
+        sentence = (
+            f"The budget of {self.budget_s:.0f} s left no time to look into the workers ({turn} batches take the loop "
+            f"{turn_s:.1f} s), so only input as a whole was measured. --budget {enough_s(self._period_ns, turn)} has room for it."
+        )
+        self._bench.note(Note(id="no-looks", sentence=sentence))
+        return False
 
     def _collect(self) -> Program:
         """Keep some batches, and see which of their fields the step reads and moves to the device."""
@@ -172,18 +216,22 @@ class Experiment(Looking):
 
     # Which rungs ---------------------------------------------------------------------------------
 
-    def _make_coarse_rungs(self) -> None:
+    def _make_outer_rungs(self) -> None:
+        """Those for which nothing need be known of the workers."""
         self.add(NONE, "loader", {"mode": "run"})
-        if self._bench.has_fleet:
-            if "raw" in self._addresses:
-                self.add(RAW, "loader", {"mode": "cut", "address": self._addresses["raw"]})
-            self.add(SAMPLES, "loader", {"mode": "samples"})
-            if self._bench.workers:
-                self.add(COLLATED, "loader", {"mode": "collated"})
         if self._bench.has_batches:
             self.add(HOST, "host", {})
             if self._bench.has_device:
                 self.add(DEVICE, "device", {})
+
+    def _make_coarse_rungs(self) -> None:
+        self.add(NONE, "loader", {"mode": "run"})
+        if "raw" in self._addresses:
+            self.add(RAW, "loader", {"mode": "cut", "address": self._addresses["raw"]})
+        self.add(SAMPLES, "loader", {"mode": "samples"})
+        if self._bench.workers:
+            self.add(COLLATED, "loader", {"mode": "collated"})
+        self._make_outer_rungs()
         if self._options.full:
             self._add_bytes()
             self._add_fine_rungs(all_cuts=True)
@@ -262,11 +310,9 @@ class Experiment(Looking):
 
     def _usual_rounds(self) -> Program:
         for number in range(self._options.max_rounds):
-            names = self._names_of_round(number)
-            for name in names:
-                if self._is_out_of_time(number) or self._is_time_to_look(number):
-                    return
-                yield from self.block(name, number)
+            is_whole = yield from self._blocks_of(number)
+            if not is_whole:
+                return
             if number == 0:
                 yield from self._sample_body()
             self._refine(number)
@@ -276,6 +322,17 @@ class Experiment(Looking):
                 yield from self._look_at_heads()
             if self._is_decided(number):
                 return
+
+    def _blocks_of(self, number: int) -> Generator[Give, Step | None, bool]:
+        """A block of each rung of a round that has none in it yet; whether there was time for all."""
+        measured = {block.rung for block in self._blocks if block.round == number}
+        for name in self._names_of_round(number):
+            if name in measured:
+                continue
+            if self._is_out_of_time(number) or self._is_time_to_look(number):
+                return False
+            yield from self.block(name, number)
+        return True
 
     def _names_of_round(self, number: int) -> list[str]:
         """The rungs of a round, in random order within what matters more and what matters less.

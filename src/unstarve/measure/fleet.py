@@ -368,7 +368,8 @@ class _Patience:
         """Interrupt the main thread as Ctrl-C would; torch's waits end every five seconds, for where that is ignored, as it
         is in what a shell script starts in the background, or would run a handler of the script's."""
         self._has_fired = True
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        is_signalled = os.name == "posix"  # elsewhere `os.kill` would end the process
+        if is_signalled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             os.kill(os.getpid(), signal.SIGINT)
         else:
             main = ctypes.c_ulong(threading.main_thread().ident or 0)

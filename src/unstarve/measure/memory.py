@@ -6,11 +6,10 @@ import contextlib
 import gc
 import mmap
 import os
-import resource
 import time
 from typing import Any, NamedTuple
 
-from unstarve.measure.counters import RunDelay
+from unstarve.measure.counters import RunDelay, usage
 
 
 class Collector:
@@ -120,10 +119,10 @@ class MemoryWatch:
         if levels is None:
             return None
         self._not_before_ns = self._wall_ns + RARE * (time.perf_counter_ns() - began)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
+        used = usage()
         return Look(
-            self._fetches, levels["Private_Dirty"], levels["Shared_Dirty"], usage.ru_minflt, usage.ru_majflt,
-            int(usage.ru_stime * 1e9), int((usage.ru_utime + usage.ru_stime) * 1e9), self._run_delay.read_ns(),
+            self._fetches, levels["Private_Dirty"], levels["Shared_Dirty"], used.minor_faults, used.major_faults,
+            int(used.system_s * 1e9), int((used.user_s + used.system_s) * 1e9), self._run_delay.read_ns(),
             self._wall_ns,
         )  # fmt: skip
 

@@ -102,6 +102,10 @@ class Ranks:
         self._store.set(f"turn/{batch}", pickle.dumps(turn))
         self._last = batch, turn
 
+    def tell_end(self, batch: int, deeds: tuple[tuple[str, Any], ...]) -> None:
+        """Say that it is over with the batch of this number, or with the next where the others may have heard of that."""
+        self.tell(max(batch, self._last[0] + 1), Turn(deeds, END))
+
     def repeat(self, batch: int) -> None:
         """Say for a batch of which nothing was said yet that the last turn goes on: what it asked for is still to come."""
         last, turn = self._last
@@ -158,8 +162,10 @@ def of_this_process(leader: int) -> Ranks | None:
     if count < 2:
         return None
     try:
+        number = distributed.get_rank()
         store = distributed.PrefixStore("unstarve", distributed.distributed_c10d._get_default_store())
-        found = Ranks(store, distributed.get_rank(), count, leader)
+        diagnosis = store.add(f"diagnoses/{number}", 1)  # what was told in an earlier one is not to be heard again
+        found = Ranks(distributed.PrefixStore(str(diagnosis), store), number, count, leader)
         found.arrive()
     except Exception:  # not part of torch's interface
         return None
@@ -190,19 +196,21 @@ def lead(program: Program, bench: LeadingBench, ranks: Ranks, number: Callable[[
         number: the number of the batch that is asked for.
     """
     step: Step | None = None
-    while True:
-        try:
-            give = program.send(step)
-        except StopIteration:
-            ranks.tell(number(), Turn(bench.deeds(), END))
-            bench.other_ranks(ranks.gather())
-            return
-        except BaseException:  # the program is over, and the others are not to wait for what comes next
-            with contextlib.suppress(Exception):  # what is raised matters more than a store that has gone
-                ranks.tell(number(), Turn(bench.deeds(), END))
-            raise
-        ranks.tell(number(), Turn(bench.deeds(), give.source, bool(give.generation)))
-        step = yield give
+    try:
+        while True:
+            try:
+                give = program.send(step)
+            except StopIteration:
+                break
+            ranks.tell(number(), Turn(bench.deeds(), give.source, bool(give.generation)))
+            step = yield give
+    except BaseException:  # the program has failed or is closed, and the others are not to wait for what comes next
+        program.close()
+        with contextlib.suppress(Exception):  # what is raised matters more than a store that has gone
+            ranks.tell_end(number(), bench.deeds())
+        raise
+    ranks.tell_end(number(), bench.deeds())
+    bench.other_ranks(ranks.gather())
 
 
 def follow(bench: LoopBench, ranks: Ranks, first: int, number: Callable[[], int], patience_s: float) -> Program:

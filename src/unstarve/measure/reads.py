@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 import gc
 import os
-import resource
 import shutil
 import stat
 import sys
@@ -30,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from unstarve.measure.counters import PAGE_BYTES
+from unstarve.measure.counters import PAGE_BYTES, most_files
 from unstarve.measure.cuts.resolving import is_library
 
 KEPT_SAMPLES = 16
@@ -270,7 +269,7 @@ class Reads:
     def _keep(self, groups: Sequence[tuple[Any, list[_Opened]]]) -> None:
         """Copy the files of as many samples as fit into the memory for them."""
         left = self._limit_bytes
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // OF_DESCRIPTORS
+        most = most_files() // OF_DESCRIPTORS
         openings = 0
         for item, group in groups:
             new = {each.key: each for each in group if each.key not in self._descriptors}
