@@ -932,6 +932,57 @@ def test_a_loop_that_takes_batches_together_is_measured_by_whole_cycles(cycle: i
     assert len(rates) > 2
 
 
+def watched_body(bench: Bench) -> Program:
+    """A program that samples the lines of the loop."""
+    sampler = bench.body_sampler()
+    sampler.start()
+    try:
+        for _ in range(30):
+            yield Give("loader")
+    finally:
+        bench.body(sampler.stop())
+    yield from plain(bench)
+
+
+def checkpoint(loader: Any) -> None:
+    time.sleep(0.1)
+
+
+def validate(loader: Any) -> None:
+    with torch.no_grad():
+        for _batch in loader:
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("between", [checkpoint, validate])
+@pytest.mark.parametrize("most", [None, 9], ids=["to the end", "left early"])
+def test_only_the_loops_own_steps_are_sampled(between: Callable[[Any], None], most: int | None) -> None:
+    """What a script does between its epochs is no line of the loop's body, and finds the interpreter as it set it."""
+    engine = Engine(Options(), program=lambda bench, options: watched_body(bench))
+    loader, other = DataLoader(Numbers(20), batch_size=2), DataLoader(Numbers(10), batch_size=2)
+    usual, met = sys.getswitchinterval(), set()
+    with installed(engine):
+        for _epoch in range(5):
+            for _batch in itertools.islice(loader, most):
+                time.sleep(0.004)
+            met.add(sys.getswitchinterval())
+            between(other)
+    assert [line.text for line in engine.recording().body if line.wall_fraction > 0.05] == ["time.sleep(0.004)"]
+    assert met == {usual}
+
+
+def test_a_loader_that_steps_begin_anew_is_sampled_with_them() -> None:
+    """What follows a batch of another loader, begun for it in every step, is the loop's body as what precedes it."""
+    engine = Engine(Options(), program=lambda bench, options: watched_body(bench))
+    loader, other = DataLoader(Numbers(100), batch_size=2), DataLoader(Numbers(10), batch_size=2)
+    with installed(engine):
+        for _batch in loader:
+            next(iter(other))
+            time.sleep(0.004)
+    shares = {line.text: line.wall_fraction for line in engine.recording().body}
+    assert shares["time.sleep(0.004)"] > 0.5
+
+
 class Augmented:
     """A loader around a loader."""
 

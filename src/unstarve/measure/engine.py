@@ -214,7 +214,7 @@ class Engine:
         if threading.get_ident() != self.thread:
             self.was_in_thread = True
             return make_iterator(loader)
-        self.pause()
+        self.pause(self._known(loader))
         session = self._session(loader)
         if self._simulate_step_ms is not None and self._is_wanted(session):
             self._simulate(session, loader, make_iterator, self._simulate_step_ms)
@@ -263,6 +263,8 @@ class Engine:
         if not session.is_iterated:
             session.iterator = None
         is_ours = session is self.target and not self.is_finished
+        if is_ours and not session.is_iterated and threading.get_ident() == self.thread:
+            self.pause()
         if session.is_iterated or fleet is None or is_ours or fleet.outlives_epoch(session.loader):
             return
         began = self.clock_ns()
@@ -315,10 +317,15 @@ class Engine:
             )
             self.note(Note(id="first-loader", sentence=sentence))
 
-    def pause(self) -> None:
-        """Leave this process as the script has it until the loop asks for its next batch."""
+    def pause(self, session: Session | None = None) -> None:
+        """Leave this process as the script has it until the loop asks for its next batch.
+
+        Args:
+            session: the loader for which the loop turns aside; one that it begins in its steps is a part of them.
+        """
         self._use.cut()
-        if self._bench is not None:
+        is_of_steps = session is not None and self.target is not None and session.is_begun_in_steps_of(self.target)
+        if self._bench is not None and not is_of_steps:
             self._bench.pause()
 
     def _is_wanted(self, session: Session) -> bool:
@@ -331,15 +338,17 @@ class Engine:
         return self.is_finished and not self._stop
 
     def _session(self, loader: Any) -> Session:
-        found = self._sessions.get(id(loader))
-        if found is None or found.loader is not loader:
-            found = self._made_again(loader)
+        found = self._known(loader) or self._made_again(loader)
         if found is None:
             length = epoch_length(loader) if isinstance(loader, DataLoader) else None
             facts = describe_loader(loader, len(self.loaders), length, self._made.get(id(loader)))
             found = Session(loader, facts, length)
             self._keep(loader, found)
         return found
+
+    def _known(self, loader: Any) -> Session | None:
+        found = self._sessions.get(id(loader))
+        return found if found is not None and found.loader is loader else None
 
     def _made_again(self, loader: Any) -> Session | None:
         """The session of an earlier loader made by the same line of the script: a loop may make one every epoch."""
