@@ -311,6 +311,9 @@ class _Ending:
     message: str | None = None
 
 
+ENDINGS = ("experiment-failed", "data-changed")
+"""Notes that say why a diagnosis ended before its time."""
+
 _INTERRUPTED = _Ending(interrupted=True, message="it was interrupted")
 
 
@@ -462,6 +465,9 @@ def _why_none(engine: Any, ending: _Ending) -> str:
     if engine.wanted_loader is not None and engine.target is None:
         names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
         return f"there is no loader {engine.wanted_loader!r} with enough batches; the script iterated {names}."
+    ended = next((note.sentence for note in engine.recording().notes if note.id in ENDINGS), None)
+    if ended is not None:
+        return str(ended)
     if engine.is_finished:  # by the budget: nothing else ends an experiment before the rungs are compared
         return (
             f"the budget was over after {engine.steps_total} steps, before the rungs "

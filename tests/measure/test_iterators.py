@@ -107,6 +107,71 @@ def test_loaders_made_anew_for_each_epoch_are_one(make: Make) -> None:
     assert engine.most_batches == 18
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("make", engines())
+def test_shards_of_different_lengths_are_one_loader_of_ever_new_data(make: Make, workers: int) -> None:
+    """Each epoch has the batches of its own shard, all of them, in one account; validation, too, stays what it is."""
+    engine = make()
+    with installed(engine):
+        for first, length in ((0, 12), (100, 16), (200, 8)):
+            for data, with_grad in ((Numbers(length, first), True), (Numbers(6, first), False)):
+                loader = DataLoader(data, batch_size=2, num_workers=workers)
+                with torch.set_grad_enabled(with_grad):
+                    assert numbers(loader) == list(range(first, first + len(data)))
+                del loader
+    assert [(loader.made, loader.length) for loader in engine.loaders] == [(3, 4), (3, 3)]
+    assert [start.batches for start in engine.recording().starts if start.loader == 0] == [6, 8, 4]
+
+
+@pytest.mark.parametrize("make", engines())
+def test_loaders_of_one_line_with_other_batches_are_told_apart(make: Make) -> None:
+    """As in a search for the best batch size, each with a loader of its own: every loop gets batches of the size it asks for."""
+    data = Numbers(24)
+    engine = make()
+    with installed(engine):
+        for size in (2, 4, 8):
+            sizes = {len(batch) for batch in DataLoader(data, batch_size=size) if not time.sleep(0.0005)}
+            assert sizes == {size}
+    assert [loader.batch_size for loader in engine.loaders] == [2, 4, 8]
+
+
+class Pictures(Dataset):
+    """Samples of so many numbers, all the same."""
+
+    def __init__(self, size: int, value: float) -> None:
+        self.size, self.value = size, value
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((self.size,), self.value)
+
+
+def from_cache(bench: Bench) -> Program:
+    """A program that keeps some batches and gives them again, for ever."""
+    yield Give("loader")
+    bench.collect_batches(fewest=False)
+    while True:
+        yield Give("host")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_kept_is_served_only_to_a_loop_over_data_of_its_form(workers: int) -> None:
+    """The first batch of every data set is its own. A script that goes on to larger pictures ends the diagnosis, which says so;
+    one that goes on to other pictures does not."""
+    engine = Engine(Options(), program=lambda bench, options: from_cache(bench))
+    seen = []
+    with installed(engine), pytest.raises(errors.Finished):
+        for value, size in enumerate((4, 4, 4, 8)):
+            for batch in DataLoader(Pictures(size, value), batch_size=4, num_workers=workers):
+                time.sleep(0.0005)
+                seen.append(tuple(batch[0].tolist()))
+    assert len(seen) == 31
+    assert seen[10::10] == [(1.0,) * 4, (2.0,) * 4, (3.0,) * 8]
+    assert [note.id for note in engine.recording().notes] == ["data-changed"]
+
+
 def made_in_a_function(length: int, *, shuffle: bool) -> DataLoader:
     """A loader of data of a class of its own, as a well-known framework makes it of arrays."""
 
@@ -136,8 +201,8 @@ def test_a_loader_that_is_gone_stays_in_the_account() -> None:
     """Python may give its number to the next one at once."""
     engine = Engine(passive=True)
     with installed(engine):
-        for length in range(2, 40, 2):
-            assert len(numbers(DataLoader(Numbers(length), batch_size=2))) == length
+        for size in range(1, 20):
+            assert len(numbers(DataLoader(Numbers(40), batch_size=size))) == 40
     assert [loader.number for loader in engine.loaders] == list(range(19))
 
 
@@ -1080,7 +1145,7 @@ def test_a_loader_that_is_gone_leaves_nothing_behind(make: Make, workers: int, i
             gc.collect()
             assert found() is None
             assert len(psutil.Process().children()) == before
-    assert len(engine.loaders) == 3
+    assert [loader.made for loader in engine.loaders] == [3]
 
 
 @pytest.mark.parametrize("make", engines())

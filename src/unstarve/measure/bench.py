@@ -65,7 +65,6 @@ class LoopBench:
         self._session = session
         self.settings = session.facts.settings
         self.has_fleet = session.fleet is not None
-        self.epoch_length = session.length
         self.pool_bytes = environment.memory_bytes() // 12 // max(1, session.facts.num_workers)
         collate = getattr(session.loader, "collate_fn", None)
         self.collate_name, self.collate_source = describe_function(collate)
@@ -101,6 +100,11 @@ class LoopBench:
     def workers(self) -> int:
         """Worker processes that make the batches at present."""
         return self._session.fleet.workers if self._session.fleet is not None else self._session.facts.num_workers
+
+    @property
+    def epoch_length(self) -> int | None:
+        """Batches of the present epoch, where that can be relied upon."""
+        return self._session.length
 
     def pull(self) -> Telemetry | None:
         """Take a batch beside the loop; how it was made."""

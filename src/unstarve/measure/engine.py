@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader
 
 from unstarve import errors, simulate
@@ -28,13 +27,13 @@ from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.blocks import DEFAULT_BUDGET_S
 from unstarve.measure.cached import CachedBatches, lend
 from unstarve.measure.cuts import values
-from unstarve.measure.describe import calling_place, describe_loader
+from unstarve.measure.describe import calling_place, describe_loader, told_length
 from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours
 from unstarve.measure.iterators import Beside, Watched
 from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.others import OtherProcesses
 from unstarve.measure.program import Bench, Give, Options, Program, Step
-from unstarve.measure.session import Pending, Session, likeness
+from unstarve.measure.session import Pending, Session, is_grad_enabled, likeness
 from unstarve.measure.slow import Late, gathered
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.use import UseAudit
@@ -93,6 +92,9 @@ MANIFOLD = 2
 
 ANEW_STARTS = 12
 """Iterators with one batch each after which a loop is known to make a new one for every step."""
+
+DATA_CHANGED = "data-changed"
+"""Of the note that the script went on to data of another form."""
 
 LENT_BATCHES = 24
 """First batches of the target that are looked at again after their step: does the loop write into them?"""
@@ -351,20 +353,36 @@ class Engine:
         return found if found is not None and found.loader is loader else None
 
     def _made_again(self, loader: Any) -> Session | None:
-        """The session of an earlier loader made by the same line of the script: a loop may make one every epoch."""
+        """The session of an earlier loader made by the same line of the script: a loop may make one every epoch.
+
+        That is a matter of the account. Whose data the workers have is asked for each iterator, in `_start_fleet`.
+        """
         place = self._made.get(id(loader))
         if place is None or not isinstance(loader, DataLoader):
             return None
-        for session in self._sessions.values():
-            is_same = session.facts.source == place and session.likeness == likeness(loader)
-            # another loader that is still there is not replaced by this one, unless both are for the same data
-            former = session.loader
-            if is_same and (former is None or (former.dataset is loader.dataset and not session.is_under_way)):
-                session.attach(loader, epoch_length(loader))
-                session.facts = replace(session.facts, made=session.facts.made + 1)
-                self._keep(loader, session)
-                return session
-        return None
+        found = [session for session in self._sessions.values() if self._is_replaced(session, loader, place)]
+        if not found:
+            return None
+        samples = told_length(loader.dataset)
+        session = next((session for session in found if session.samples == samples), found[0])
+        session.attach(loader, epoch_length(loader))
+        facts = session.facts
+        known = facts.dataset_length is not None
+        session.facts = replace(
+            facts, made=facts.made + 1, length=session.length, dataset_length=session.samples if known else None
+        )
+        self._keep(loader, session)
+        return session
+
+    def _is_replaced(self, session: Session, loader: Any, place: str) -> bool:
+        """Whether the loader, made at this place, takes the place of the session's. One that is still there is not replaced,
+        unless both are for the same data; one for more or less data is, if the loop trains with both or with neither."""
+        if session.facts.source != place or session.likeness != likeness(loader):
+            return False
+        former = session.loader
+        if former is not None:
+            return former.dataset is loader.dataset and not session.is_under_way
+        return session.samples == told_length(loader.dataset) or session.with_grad == is_grad_enabled()
 
     def _keep(self, loader: Any, session: Session) -> None:
         """Let the session be found by its loader; that of a loader which is gone, and had the same number, stays known."""
@@ -382,7 +400,8 @@ class Engine:
         fleet = session.fleet
         session.has_started = True
         goes_on = fleet is not None and fleet.outlives_epoch(session.loader)
-        if fleet is not None and fleet.is_endless:
+        session.has_new_data = fleet is not None and not goes_on and not fleet.has_data_of(session.loader)
+        if fleet is not None and fleet.is_endless and not session.has_new_data:
             session.is_natural = session.is_natural and not self._is_costly(session)
             # Persistent workers go on where without us they would begin anew, with nothing made ready.
             if not session.is_natural or fleet.settings is not None or goes_on:
@@ -390,12 +409,15 @@ class Engine:
                 return
         if fleet is not None and not goes_on:
             began = self.clock_ns()
+            if session.has_new_data:
+                self._end_fleets(session)  # those that rest as well
             fleet.close()
             session.fleet = None
             session.closing_ns = self.clock_ns() - began  # without us they would have ended with their last batch
         self._hold_orders(session)
         if session.fleet is None:
-            session.fleet = self._new_fleet(session, fleet.settings if fleet is not None else None)
+            settings = fleet.settings if fleet is not None and not session.has_new_data else None
+            session.fleet = self._new_fleet(session, settings)
         elif not session.fleet.is_endless:
             session.fleet.start()
         # One fleet serves all later epochs once two natural starts have been clocked.
@@ -415,8 +437,8 @@ class Engine:
     def _hold_orders(self, session: Session) -> None:
         """Let the first batch after a start that is clocked be made as without us."""
         board = session.boards.get(None)
-        is_clocked = len(session.starts) < 2  # or nobody would release them
-        if board is not None and self._program is not None and session is self.target and is_clocked:
+        is_ours = self._program is not None and session is self.target
+        if board is not None and is_ours and session.begins_as_without_us:  # or nobody would release them
             board.hold()
 
     def _new_fleet(self, session: Session, settings: Settings | None) -> Fleet:
@@ -561,6 +583,8 @@ class Engine:
             self._loader_error = None  # its traceback keeps the loop's own frames, with all that is in them
         lent, marked_ns = None, 0
         delivered = self.clock_ns()
+        if session.has_new_data:
+            self._meet_data(session, batch)
         if self._may_lend(session):
             lent = lend(batch)
             marked_ns = self.clock_ns() - delivered
@@ -568,6 +592,18 @@ class Engine:
         if session is self.target:
             self._use.begin(batch, is_from_host=self.serving == "host")
         return batch
+
+    def _meet_data(self, session: Session, batch: Any) -> None:
+        """See whether the batches that are kept can stand for those of the data that the script has gone on to, by the first
+        of these; end the diagnosis where they cannot."""
+        session.has_new_data = False
+        if session is self.target and not self.is_finished and not self.cached.is_like(batch):
+            sentence = (
+                "The script went on to data whose batches have another form than those before, of which the figures are; "
+                "the diagnosis ended there."
+            )
+            self.note(Note(id=DATA_CHANGED, sentence=sentence))
+            self._finish()
 
     def next_elsewhere(self, session: Session) -> Any:
         """The next batch for another thread, such as one that fetches ahead: it is not the loop, and is left alone."""
@@ -613,8 +649,8 @@ class Engine:
         return found
 
     def _is_starting(self, session: Session) -> bool:
-        """Whether this is the first batch of an iterator whose start is clocked as one of the script's own."""
-        return session.delivered == 0 and session.has_started and session.fleet is not None and len(session.starts) < 2
+        """Whether this is the first batch of an iterator, and made as without us."""
+        return session.delivered == 0 and session.fleet is not None and session.begins_as_without_us
 
     def _pull_started(self, session: Session) -> tuple[Any, Telemetry | None]:
         """The first batch of a start of the script's own; what a start costs shows only if that is waited for, and made as
@@ -706,8 +742,7 @@ class Engine:
         session.others_last = self._others_total(session)
         has_begun = session.has_begun_epoch() and session.sampler_ns() > SEAM_NS
         is_whole = (session.delivered > 1 or session.is_seamless) and not self._is_disturbed and not has_begun
-        has_gradients = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        session.pending = Pending(delivered, wait, telemetry, is_whole, has_gradients, lent)
+        session.pending = Pending(delivered, wait, telemetry, is_whole, is_grad_enabled(), lent)
 
     def _end_step(self, session: Session, now: int) -> Step | None:
         pending, session.pending = session.pending, None

@@ -182,6 +182,14 @@ class Fleet:
         is_persistent = self._clone is not None and self._clone.persistent_workers and self.workers > 0
         return is_persistent and not self.is_orphaned and self._loader() is loader
 
+    def has_data_of(self, loader: Any) -> bool:
+        """Whether its workers make the batches that new ones of this loader would make: of the very data set, by the very
+        collate function."""
+        if self._clone is None or self._clone.dataset is not loader.dataset:
+            return False
+        mine, other = self._clone.collate_fn, loader.collate_fn
+        return mine is other or (isinstance(mine, types.MethodType) and mine == other)
+
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers; returns its generation."""
         self._is_kept_busy = order["mode"] == "busy"
