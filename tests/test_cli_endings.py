@@ -138,7 +138,7 @@ def test_a_rank_that_there_is_not_is_wrong_usage(
 @pytest.mark.parametrize(("error", "is_ours"), [(cli.NoSuchRank, True), (cli.UsageError, False)])
 def test_a_rank_that_there_is_not_is_no_failure_of_the_script(error: type[Exception], is_ours: bool) -> None:
     """It shows only in the loop, where no launcher says how many there are; other wrong usage there is the script's own."""
-    engine = types.SimpleNamespace(serving="loader", blocks=())
+    engine = types.SimpleNamespace(has_interfered=False, is_finished=False)
 
     class Hook:
         def __enter__(self) -> None:
@@ -153,3 +153,19 @@ def test_a_rank_that_there_is_not_is_no_failure_of_the_script(error: type[Except
                 cli._execute(None, engine, None)
         else:
             assert cli._execute(None, engine, None).failed
+
+
+@pytest.mark.parametrize(
+    ("engine", "part"),
+    [
+        ({"has_interfered": False, "is_finished": False, "serving": "loader"}, None),
+        ({"has_interfered": True, "is_finished": False, "serving": "host"}, "cached on the host"),
+        ({"has_interfered": True, "is_finished": False, "serving": "loader"}, "being diagnosed"),
+        ({"has_interfered": True, "is_finished": True, "serving": "loader"}, None),
+    ],
+    ids=["before", "from cache", "between", "after"],
+)
+def test_a_failure_in_the_middle_of_a_diagnosis_may_be_due_to_us(engine: dict[str, object], part: str | None) -> None:
+    """Whatever the batch came from with which the script failed: those before it may have been too many, or others."""
+    found = cli._our_part(types.SimpleNamespace(**engine))
+    assert found is None if part is None else part in str(found)

@@ -334,7 +334,7 @@ def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
         code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
         if isinstance(leaving.code, str):
             click.echo(leaving.code, err=True)
-        return _Ending(failed=code != 0, exit_code=code)
+        return _Ending(failed=code != 0, exit_code=code, message=_our_part(engine) if code else None)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except NoSuchRank:
@@ -342,12 +342,19 @@ def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
     except BaseException as error:
         _stop(progress)
         script.show_exception(error)
-        blame = engine.serving in ("host", "device") and bool(engine.blocks)
-        reason = f"the loop failed on a batch cached on the {engine.serving}" if blame else None
-        return _Ending(failed=True, message=reason)
+        return _Ending(failed=True, message=_our_part(engine))
     finally:
         _stop(progress)
     return _Ending()
+
+
+def _our_part(engine: Any) -> str | None:
+    """What a diagnosis that was under way may have had to do with the script's failure."""
+    if engine.is_finished or not engine.has_interfered:
+        return None
+    if engine.serving in ("host", "device"):
+        return f"the loop failed on a batch cached on the {engine.serving}"
+    return "the loop was being diagnosed, in which it gets some batches many times and others not at all"
 
 
 def _stop(progress: Any) -> None:

@@ -156,6 +156,24 @@ def from_cache(bench: Bench) -> Program:
         yield Give("host")
 
 
+class Promised(Stream):
+    def __len__(self) -> int:
+        return self.length
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_gives_as_many_batches_as_it_promises(workers: int) -> None:
+    """A schedule may rest on that number: batches from cache come in place of the stream's own, not on top of them."""
+    engine = Engine(Options(), program=lambda bench, options: from_cache(bench))
+    loader = DataLoader(Promised(40), batch_size=2, num_workers=workers)
+    counts = []
+    with installed(engine), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _epoch in range(3):
+            counts.append(sum(time.sleep(0.0005) is None for _batch in itertools.islice(loader, 50)))
+    assert counts == [20, 20, 20]
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_is_kept_is_served_only_to_a_loop_over_data_of_its_form(workers: int) -> None:
     """The first batch of every data set is its own. A script that goes on to larger pictures ends the diagnosis, which says so;

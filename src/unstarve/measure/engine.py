@@ -28,7 +28,7 @@ from unstarve.measure.blocks import DEFAULT_BUDGET_S
 from unstarve.measure.cached import CachedBatches, lend
 from unstarve.measure.cuts import values
 from unstarve.measure.describe import calling_place, describe_loader, told_length
-from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours
+from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours, promised_length
 from unstarve.measure.iterators import Beside, Watched
 from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.others import OtherProcesses
@@ -168,6 +168,8 @@ class Engine:
         self.was_in_thread = False
         """Whether a loader was iterated in another thread, where its loop cannot be clocked."""
         self.serving = "loader"
+        self.has_interfered = False
+        """Whether the loop may have got other batches than it would without us."""
         self._raised = 0
         self._blocks: list[Block] = []
         self._rungs: tuple[Rung, ...] = ()
@@ -233,6 +235,8 @@ class Engine:
             if self._stop:
                 raise errors.Finished("every step makes a new iterator")
             return make_iterator(loader)
+        if session is self.target and self.has_interfered:
+            self._limit_epoch(session)
         session.created_ns, session.closing_ns = now, 0
         session.others_before = self._others_total(session)
         self._start_fleet(session, make_iterator)
@@ -611,9 +615,11 @@ class Engine:
         return self._pull_plain(session)
 
     def _is_epoch_over(self, session: Session) -> bool:
-        """Whether the loop has had as many batches as the loader promised; a fleet that repeats would give more."""
+        """Whether the loop has had as many batches as the loader promised; a fleet that repeats would give more, and so would
+        a stream with the batches from cache on top of its own."""
         is_endless = session.fleet is not None and session.fleet.is_endless
-        return is_endless and session.length is not None and session.delivered >= session.length
+        length = session.length if is_endless else session.promised
+        return length is not None and session.delivered >= length
 
     def _batch(self, session: Session, step: Step | None) -> tuple[Any, Telemetry | None]:
         if session is not self.target or self._program is None:
@@ -917,6 +923,8 @@ class Engine:
         """
         limit = environment.memory_bytes() // 16
         total = 0
+        self.has_interfered = True
+        self._limit_epoch(session)
         generation = session.fleet.issue({"mode": "run"}) if session.fleet is not None else 0
         while not is_enough(len(self.cached.host), total):
             try:
@@ -937,6 +945,10 @@ class Engine:
             if session.fleet is None or not session.fleet.is_endless:
                 break
         self.cached.device = device.current()
+
+    def _limit_epoch(self, session: Session) -> None:
+        """Have the present epoch of a stream end when the loop has had as many batches as were promised."""
+        session.promised = promised_length(session.loader) if session.length is None else None
 
     def _pull_fresh(self, session: Session, generation: int) -> Any:
         """A batch made under the last order, where that can be had."""

@@ -90,13 +90,27 @@ def epoch_length(loader: Any) -> int | None:
     is_plain = has_workers_of_ours(loader) and type(loader).__len__ is DataLoader.__len__
     if not is_plain or loader._dataset_kind != _DatasetKind.Map:
         return None
-    samplers = (loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
+    return promised_length(loader)
+
+
+def promised_length(loader: Any) -> int | None:
+    """Batches of an epoch by the loader's own account, which may be wrong for a stream; None where it gives none."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    samplers = (getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None))
     sources = [*draws.shared(), *(source for sampler in samplers for source in draws.own(sampler))]
+    attributes = getattr(loader, "__dict__", {})
+    counted = {name: attributes[name] for name in (_COUNTED,) if name in attributes}
     with draws.put_back(sources):  # a sampler may draw its batches to count them
         try:
             return len(loader)
         except Exception:  # a length that cannot be told before the first epoch, by the sampler's own method
             return None
+        finally:
+            attributes.update(counted)  # or torch would warn of a stream's length that the script never asked for
+
+
+_COUNTED = "_IterableDataset_len_called"
+"""Where torch keeps the length of a stream that somebody asked for."""
 
 
 def has_workers_of_ours(loader: Any, make_iterator: Callable[[Any], Any] | None = None) -> bool:

@@ -70,6 +70,8 @@ class Session:
     def __init__(self, loader: Any, facts: Loader, length: int | None) -> None:
         self.attach(loader, length)
         self.facts = facts
+        self.promised: int | None = None
+        """Batches after which a stream's epoch is over, while it may get some from cache as well; None for all it has."""
         self.has_new_data = False
         """Whether its workers are of other data than those of the epoch before, and no batch of theirs was seen yet."""
         self.boards: dict[Settings | None, Switchboard] = {}
