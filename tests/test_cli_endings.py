@@ -169,3 +169,26 @@ def test_a_failure_in_the_middle_of_a_diagnosis_may_be_due_to_us(engine: dict[st
     """Whatever the batch came from with which the script failed: those before it may have been too many, or others."""
     found = cli._our_part(types.SimpleNamespace(**engine))
     assert found is None if part is None else part in str(found)
+
+
+def loader(number: int, total: int) -> types.SimpleNamespace:
+    facts = types.SimpleNamespace(number=number, name="DataLoader(Data)", source=f"/home/me/train.py:{10 + number}")
+    return types.SimpleNamespace(facts=facts, total=total)
+
+
+def unjudged(target: types.SimpleNamespace, busiest: types.SimpleNamespace) -> types.SimpleNamespace:
+    """An engine whose loop ended before there was a verdict."""
+    return types.SimpleNamespace(
+        target=target, busiest=busiest, steps_total=target.total, most_batches=busiest.total, wanted_loader=None,
+        loaders=(target.facts,), why_alone="", was_in_thread=False, is_finished=False,
+        recording=lambda: types.SimpleNamespace(notes=()),
+    )  # fmt: skip
+
+
+def test_a_loop_that_is_too_short_is_told_with_the_one_that_is_not() -> None:
+    """As where the mean of the data is taken before training: the message names both, and how to choose the other."""
+    why = cli._why_none(unjudged(loader(0, 25), loader(1, 2000)), cli._Ending())
+    assert "0: DataLoader(Data) (train.py:10) took 25 steps" in why
+    assert "1: DataLoader(Data) (train.py:11) gave 2000 batches: --loader 1 " in why
+    alone = loader(0, 25)
+    assert "--loader" not in cli._why_none(unjudged(alone, alone), cli._Ending())

@@ -486,10 +486,22 @@ def _why_none(engine: Any, ending: _Ending) -> str:
             f"none of the loaders ({names}) gave enough batches to be taken for the training loader. "
             "Run more steps, or choose one with --loader."
         )
+    if engine.busiest.facts.number != engine.target.facts.number:
+        return (
+            f"the loop over loader {_called(engine.target)} took {engine.steps_total} steps, too few to compare rungs, "
+            f"while {_called(engine.busiest)} gave {engine.most_batches} batches: "
+            f"--loader {engine.busiest.facts.number} has that one diagnosed."
+        )
     return (
         f"the loop took {engine.steps_total} steps, too few to compare rungs. Let the script run more steps or epochs; "
         "60 steps are usually enough."
     )
+
+
+def _called(session: Any) -> str:
+    """A loader's number, name and place."""
+    facts = session.facts
+    return f"{facts.number}: {facts.name}" + (f" ({os.path.basename(facts.source)})" if facts.source else "")
 
 
 def _keep(recording: Any, report: Report, output: Output) -> None:

@@ -1033,7 +1033,12 @@ class Engine:
     @property
     def most_batches(self) -> int:
         """Batches that the busiest loader gave."""
-        return max((session.total for session in self._sessions.values()), default=0)
+        return self.busiest.total if self.busiest is not None else 0
+
+    @property
+    def busiest(self) -> Session | None:
+        """The loader that gave most batches."""
+        return max(self._sessions.values(), key=lambda session: session.total, default=None)
 
     def recording(self) -> Recording:
         """All facts so far."""
