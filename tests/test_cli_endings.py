@@ -180,7 +180,7 @@ def unjudged(target: types.SimpleNamespace, busiest: types.SimpleNamespace) -> t
     """An engine whose loop ended before there was a verdict."""
     return types.SimpleNamespace(
         target=target, busiest=busiest, steps_total=target.total, most_batches=busiest.total, wanted_loader=None,
-        loaders=(target.facts,), why_alone="", was_in_thread=False, is_finished=False,
+        loaders=(target.facts,), why_alone="", was_in_thread=False, is_finished=False, was_interrupted=False,
         recording=lambda: types.SimpleNamespace(notes=()),
     )  # fmt: skip
 
@@ -192,3 +192,10 @@ def test_a_loop_that_is_too_short_is_told_with_the_one_that_is_not() -> None:
     assert "1: DataLoader(Data) (train.py:11) gave 2000 batches: --loader 1 " in why
     alone = loader(0, 25)
     assert "--loader" not in cli._why_none(unjudged(alone, alone), cli._Ending())
+
+
+def test_an_interruption_that_the_script_catches_is_what_is_told() -> None:
+    """Not that the loop took too few steps, as if it were too short."""
+    engine = unjudged(loader(0, 57), loader(0, 57))
+    engine.was_interrupted = True
+    assert "was interrupted, and took 57 steps" in cli._why_none(engine, cli._Ending())

@@ -486,6 +486,8 @@ def _why_none(engine: Any, ending: _Ending) -> str:
             f"none of the loaders ({names}) gave enough batches to be taken for the training loader. "
             "Run more steps, or choose one with --loader."
         )
+    if engine.was_interrupted:
+        return f"the loop was interrupted, and took {engine.steps_total} steps in all, too few to compare rungs."
     if engine.busiest.facts.number != engine.target.facts.number:
         return (
             f"the loop over loader {_called(engine.target)} took {engine.steps_total} steps, too few to compare rungs, "

@@ -156,6 +156,22 @@ def from_cache(bench: Bench) -> Program:
         yield Give("host")
 
 
+class Interrupted(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index == 6:
+            raise KeyboardInterrupt
+        return index
+
+
+@pytest.mark.parametrize("make", engines())
+def test_an_interruption_that_the_script_catches_is_noted(make: Make) -> None:
+    """It passes through as it is; the loop may be left for it, or go on."""
+    engine = make()
+    with installed(engine), pytest.raises(KeyboardInterrupt):
+        numbers(DataLoader(Interrupted(12), batch_size=2))
+    assert engine.was_interrupted
+
+
 class Promised(Stream):
     def __len__(self) -> int:
         return self.length

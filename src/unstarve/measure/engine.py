@@ -165,6 +165,8 @@ class Engine:
         """Other ranks that would not follow this one."""
         self._ended_ns = 0
         self.is_finished = False
+        self.was_interrupted = False
+        """Whether the loop was interrupted while it waited for a batch; the script may have caught that."""
         self.was_in_thread = False
         """Whether a loader was iterated in another thread, where its loop cannot be clocked."""
         self.serving = "loader"

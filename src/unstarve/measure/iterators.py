@@ -40,7 +40,9 @@ class Watched:
                 self._session.ended_ns = self._engine.clock_ns()
             self._engine.pause(self._session)
             raise
-        except BaseException:  # torch's iterators go on after an error of the dataset, and loops may count on it
+        except BaseException as error:
+            # torch's iterators go on after an error of the dataset, and loops may count on it
+            self._engine.was_interrupted = self._engine.was_interrupted or isinstance(error, KeyboardInterrupt)
             self._engine.pause(self._session)
             raise
 
