@@ -138,7 +138,7 @@ def test_a_rank_that_there_is_not_is_wrong_usage(
 @pytest.mark.parametrize(("error", "is_ours"), [(cli.NoSuchRank, True), (cli.UsageError, False)])
 def test_a_rank_that_there_is_not_is_no_failure_of_the_script(error: type[Exception], is_ours: bool) -> None:
     """It shows only in the loop, where no launcher says how many there are; other wrong usage there is the script's own."""
-    engine = types.SimpleNamespace(serving="loader", blocks=())
+    engine = types.SimpleNamespace(has_interfered=False, is_finished=False)
 
     class Hook:
         def __enter__(self) -> None:
@@ -153,3 +153,49 @@ def test_a_rank_that_there_is_not_is_no_failure_of_the_script(error: type[Except
                 cli._execute(None, engine, None)
         else:
             assert cli._execute(None, engine, None).failed
+
+
+@pytest.mark.parametrize(
+    ("engine", "part"),
+    [
+        ({"has_interfered": False, "is_finished": False, "serving": "loader"}, None),
+        ({"has_interfered": True, "is_finished": False, "serving": "host"}, "cached on the host"),
+        ({"has_interfered": True, "is_finished": False, "serving": "loader"}, "being diagnosed"),
+        ({"has_interfered": True, "is_finished": True, "serving": "loader"}, None),
+    ],
+    ids=["before", "from cache", "between", "after"],
+)
+def test_a_failure_in_the_middle_of_a_diagnosis_may_be_due_to_us(engine: dict[str, object], part: str | None) -> None:
+    """Whatever the batch came from with which the script failed: those before it may have been too many, or others."""
+    found = cli._our_part(types.SimpleNamespace(**engine))
+    assert found is None if part is None else part in str(found)
+
+
+def loader(number: int, total: int) -> types.SimpleNamespace:
+    facts = types.SimpleNamespace(number=number, name="DataLoader(Data)", source=f"/home/me/train.py:{10 + number}")
+    return types.SimpleNamespace(facts=facts, total=total)
+
+
+def unjudged(target: types.SimpleNamespace, busiest: types.SimpleNamespace) -> types.SimpleNamespace:
+    """An engine whose loop ended before there was a verdict."""
+    return types.SimpleNamespace(
+        target=target, busiest=busiest, steps_total=target.total, most_batches=busiest.total, wanted_loader=None,
+        loaders=(target.facts,), why_alone="", was_in_thread=False, is_finished=False, was_interrupted=False,
+        recording=lambda: types.SimpleNamespace(notes=()),
+    )  # fmt: skip
+
+
+def test_a_loop_that_is_too_short_is_told_with_the_one_that_is_not() -> None:
+    """As where the mean of the data is taken before training: the message names both, and how to choose the other."""
+    why = cli._why_none(unjudged(loader(0, 25), loader(1, 2000)), cli._Ending())
+    assert "0: DataLoader(Data) (train.py:10) took 25 steps" in why
+    assert "1: DataLoader(Data) (train.py:11) gave 2000 batches: --loader 1 " in why
+    alone = loader(0, 25)
+    assert "--loader" not in cli._why_none(unjudged(alone, alone), cli._Ending())
+
+
+def test_an_interruption_that_the_script_catches_is_what_is_told() -> None:
+    """Not that the loop took too few steps, as if it were too short."""
+    engine = unjudged(loader(0, 57), loader(0, 57))
+    engine.was_interrupted = True
+    assert "was interrupted, and took 57 steps" in cli._why_none(engine, cli._Ending())

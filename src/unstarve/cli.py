@@ -317,6 +317,9 @@ class _Ending:
     message: str | None = None
 
 
+ENDINGS = ("experiment-failed", "data-changed")
+"""Notes that say why a diagnosis ended before its time."""
+
 _INTERRUPTED = _Ending(interrupted=True, message="it was interrupted")
 
 
@@ -337,7 +340,7 @@ def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
         code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
         if isinstance(leaving.code, str):
             click.echo(leaving.code, err=True)
-        return _Ending(failed=code != 0, exit_code=code)
+        return _Ending(failed=code != 0, exit_code=code, message=_our_part(engine) if code else None)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except NoSuchRank:
@@ -345,12 +348,19 @@ def _execute(program: Any, engine: Any, progress: Any) -> _Ending:
     except BaseException as error:
         _stop(progress)
         script.show_exception(error)
-        blame = engine.serving in ("host", "device") and bool(engine.blocks)
-        reason = f"the loop failed on a batch cached on the {engine.serving}" if blame else None
-        return _Ending(failed=True, message=reason)
+        return _Ending(failed=True, message=_our_part(engine))
     finally:
         _stop(progress)
     return _Ending()
+
+
+def _our_part(engine: Any) -> str | None:
+    """What a diagnosis that was under way may have had to do with the script's failure."""
+    if engine.is_finished or not engine.has_interfered:
+        return None
+    if engine.serving in ("host", "device"):
+        return f"the loop failed on a batch cached on the {engine.serving}"
+    return "the loop was being diagnosed, in which it gets some batches many times and others not at all"
 
 
 def _stop(progress: Any) -> None:
@@ -468,6 +478,9 @@ def _why_none(engine: Any, ending: _Ending) -> str:
     names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
     if engine.wanted_loader is not None and engine.target is None:
         return f"there is no loader {engine.wanted_loader!r} with enough batches; the script iterated {names}."
+    ended = next((note.sentence for note in engine.recording().notes if note.id in ENDINGS), None)
+    if ended is not None:
+        return str(ended)
     if engine.is_finished:  # by the budget: nothing else ends an experiment before the rungs are compared
         return (
             f"the budget was over after {engine.steps_total} steps, before the rungs "
@@ -478,10 +491,24 @@ def _why_none(engine: Any, ending: _Ending) -> str:
             f"none of the loaders ({names}) gave enough batches to be taken for the training loader. "
             "Run more steps, or choose one with --loader."
         )
+    if engine.was_interrupted:
+        return f"the loop was interrupted, and took {engine.steps_total} steps in all, too few to compare rungs."
+    if engine.busiest.facts.number != engine.target.facts.number:
+        return (
+            f"the loop over loader {_called(engine.target)} took {engine.steps_total} steps, too few to compare rungs, "
+            f"while {_called(engine.busiest)} gave {engine.most_batches} batches: "
+            f"--loader {engine.busiest.facts.number} has that one diagnosed."
+        )
     return (
         f"the loop took {engine.steps_total} steps, too few to compare rungs. Let the script run more steps or epochs; "
         "60 steps are usually enough."
     )
+
+
+def _called(session: Any) -> str:
+    """A loader's number, name and place."""
+    facts = session.facts
+    return f"{facts.number}: {facts.name}" + (f" ({os.path.basename(facts.source)})" if facts.source else "")
 
 
 def _keep(recording: Any, report: Report, output: Output) -> None:

@@ -238,9 +238,22 @@ def test_a_device_is_busy_while_a_kernel_or_copy_runs(
     """What runs at the same time counts once; the host's events and the user's own labels do not count."""
     profile = SimpleNamespace(__enter__=lambda: None, __exit__=lambda *_: None, events=lambda: events)
     monkeypatch.setattr(torch.profiler, "profile", lambda **_: profile)
-    found = cuda.DeviceProfile()
+    clock = iter((0, 10**9))
+    found = cuda.DeviceProfile(lambda: None, lambda: next(clock))
     found.start()
     assert found.stop() == pytest.approx(busy_s)
+
+
+def test_what_runs_while_a_profile_is_paused_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that works half of two spans is half busy, however long the pause between them takes."""
+    profile = SimpleNamespace(__enter__=lambda: None, __exit__=lambda *_: None, events=lambda: [event(0, 500_000)])
+    monkeypatch.setattr(torch.profiler, "profile", lambda **_: profile)
+    clock = iter((0, 10**9, 10**11, 10**11 + 10**9))
+    found = cuda.DeviceProfile(lambda: None, lambda: next(clock))
+    for _span in range(2):
+        found.start()
+        found.pause()
+    assert found.stop() == pytest.approx(0.5)
 
 
 def test_a_profiler_of_the_scripts_own_is_seen() -> None:

@@ -108,6 +108,105 @@ def test_loaders_made_anew_for_each_epoch_are_one(make: Make) -> None:
     assert engine.most_batches == 18
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("make", engines())
+def test_shards_of_different_lengths_are_one_loader_of_ever_new_data(make: Make, workers: int) -> None:
+    """Each epoch has the batches of its own shard, all of them, in one account; validation, too, stays what it is."""
+    engine = make()
+    with installed(engine):
+        for first, length in ((0, 12), (100, 16), (200, 8)):
+            for data, with_grad in ((Numbers(length, first), True), (Numbers(6, first), False)):
+                loader = DataLoader(data, batch_size=2, num_workers=workers)
+                with torch.set_grad_enabled(with_grad):
+                    assert numbers(loader) == list(range(first, first + len(data)))
+                del loader
+    assert [(loader.made, loader.length) for loader in engine.loaders] == [(3, 4), (3, 3)]
+    assert [start.batches for start in engine.recording().starts if start.loader == 0] == [6, 8, 4]
+
+
+@pytest.mark.parametrize("make", engines())
+def test_loaders_of_one_line_with_other_batches_are_told_apart(make: Make) -> None:
+    """As in a search for the best batch size, each with a loader of its own: every loop gets batches of the size it asks for."""
+    data = Numbers(24)
+    engine = make()
+    with installed(engine):
+        for size in (2, 4, 8):
+            sizes = {len(batch) for batch in DataLoader(data, batch_size=size) if not time.sleep(0.0005)}
+            assert sizes == {size}
+    assert [loader.batch_size for loader in engine.loaders] == [2, 4, 8]
+
+
+class Pictures(Dataset):
+    """Samples of so many numbers, all the same."""
+
+    def __init__(self, size: int, value: float) -> None:
+        self.size, self.value = size, value
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((self.size,), self.value)
+
+
+def from_cache(bench: Bench) -> Program:
+    """A program that keeps some batches and gives them again, for ever."""
+    yield Give("loader")
+    bench.collect_batches(fewest=False)
+    while True:
+        yield Give("host")
+
+
+class Interrupted(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index == 6:
+            raise KeyboardInterrupt
+        return index
+
+
+@pytest.mark.parametrize("make", engines())
+def test_an_interruption_that_the_script_catches_is_noted(make: Make) -> None:
+    """It passes through as it is; the loop may be left for it, or go on."""
+    engine = make()
+    with installed(engine), pytest.raises(KeyboardInterrupt):
+        numbers(DataLoader(Interrupted(12), batch_size=2))
+    assert engine.was_interrupted
+
+
+class Promised(Stream):
+    def __len__(self) -> int:
+        return self.length
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_gives_as_many_batches_as_it_promises(workers: int) -> None:
+    """A schedule may rest on that number: batches from cache come in place of the stream's own, not on top of them."""
+    engine = Engine(Options(), program=lambda bench, options: from_cache(bench))
+    loader = DataLoader(Promised(40), batch_size=2, num_workers=workers)
+    counts = []
+    with installed(engine), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _epoch in range(3):
+            counts.append(sum(time.sleep(0.0005) is None for _batch in itertools.islice(loader, 50)))
+    assert counts == [20, 20, 20]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_kept_is_served_only_to_a_loop_over_data_of_its_form(workers: int) -> None:
+    """The first batch of every data set is its own. A script that goes on to larger pictures ends the diagnosis, which says so;
+    one that goes on to other pictures does not."""
+    engine = Engine(Options(), program=lambda bench, options: from_cache(bench))
+    seen = []
+    with installed(engine), pytest.raises(errors.Finished):
+        for value, size in enumerate((4, 4, 4, 8)):
+            for batch in DataLoader(Pictures(size, value), batch_size=4, num_workers=workers):
+                time.sleep(0.0005)
+                seen.append(tuple(batch[0].tolist()))
+    assert len(seen) == 31
+    assert seen[10::10] == [(1.0,) * 4, (2.0,) * 4, (3.0,) * 8]
+    assert [note.id for note in engine.recording().notes] == ["data-changed"]
+
+
 def made_in_a_function(length: int, *, shuffle: bool) -> DataLoader:
     """A loader of data of a class of its own, as a well-known framework makes it of arrays."""
 
@@ -137,8 +236,8 @@ def test_a_loader_that_is_gone_stays_in_the_account() -> None:
     """Python may give its number to the next one at once."""
     engine = Engine(passive=True)
     with installed(engine):
-        for length in range(2, 40, 2):
-            assert len(numbers(DataLoader(Numbers(length), batch_size=2))) == length
+        for size in range(1, 20):
+            assert len(numbers(DataLoader(Numbers(40), batch_size=size))) == 40
     assert [loader.number for loader in engine.loaders] == list(range(19))
 
 
@@ -978,6 +1077,57 @@ def test_a_loop_that_takes_batches_together_is_measured_by_whole_cycles(cycle: i
     assert len(rates) > 2
 
 
+def watched_body(bench: Bench) -> Program:
+    """A program that samples the lines of the loop."""
+    sampler = bench.body_sampler()
+    sampler.start()
+    try:
+        for _ in range(30):
+            yield Give("loader")
+    finally:
+        bench.body(sampler.stop())
+    yield from plain(bench)
+
+
+def checkpoint(loader: Any) -> None:
+    time.sleep(0.1)
+
+
+def validate(loader: Any) -> None:
+    with torch.no_grad():
+        for _batch in loader:
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("between", [checkpoint, validate])
+@pytest.mark.parametrize("most", [None, 9], ids=["to the end", "left early"])
+def test_only_the_loops_own_steps_are_sampled(between: Callable[[Any], None], most: int | None) -> None:
+    """What a script does between its epochs is no line of the loop's body, and finds the interpreter as it set it."""
+    engine = Engine(Options(), program=lambda bench, options: watched_body(bench))
+    loader, other = DataLoader(Numbers(20), batch_size=2), DataLoader(Numbers(10), batch_size=2)
+    usual, met = sys.getswitchinterval(), set()
+    with installed(engine):
+        for _epoch in range(5):
+            for _batch in itertools.islice(loader, most):
+                time.sleep(0.004)
+            met.add(sys.getswitchinterval())
+            between(other)
+    assert [line.text for line in engine.recording().body if line.wall_fraction > 0.05] == ["time.sleep(0.004)"]
+    assert met == {usual}
+
+
+def test_a_loader_that_steps_begin_anew_is_sampled_with_them() -> None:
+    """What follows a batch of another loader, begun for it in every step, is the loop's body as what precedes it."""
+    engine = Engine(Options(), program=lambda bench, options: watched_body(bench))
+    loader, other = DataLoader(Numbers(100), batch_size=2), DataLoader(Numbers(10), batch_size=2)
+    with installed(engine):
+        for _batch in loader:
+            next(iter(other))
+            time.sleep(0.004)
+    shares = {line.text: line.wall_fraction for line in engine.recording().body}
+    assert shares["time.sleep(0.004)"] > 0.5
+
+
 class Augmented:
     """A loader around a loader."""
 
@@ -1075,7 +1225,7 @@ def test_a_loader_that_is_gone_leaves_nothing_behind(make: Make, workers: int, i
             gc.collect()
             assert found() is None
             assert len(psutil.Process().children()) == before
-    assert len(engine.loaders) == 3
+    assert [loader.made for loader in engine.loaders] == [3]
 
 
 @pytest.mark.parametrize("make", engines())

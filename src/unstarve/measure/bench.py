@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -24,6 +25,11 @@ from unstarve.recording import Note, Settings
 
 if TYPE_CHECKING:
     from unstarve.measure.engine import Engine
+
+Probe = BodySampler | cuda.SyncWatch | cuda.DeviceProfile
+"""What looks at the loop while it runs."""
+
+AnyProbe = TypeVar("AnyProbe", BodySampler, cuda.SyncWatch, cuda.DeviceProfile)
 
 MOST_WORKERS = 64
 """Worker processes that are tried at most."""
@@ -59,7 +65,6 @@ class LoopBench:
         self._session = session
         self.settings = session.facts.settings
         self.has_fleet = session.fleet is not None
-        self.epoch_length = session.length
         self.pool_bytes = environment.memory_bytes() // 12 // max(1, session.facts.num_workers)
         collate = getattr(session.loader, "collate_fn", None)
         self.collate_name, self.collate_source = describe_function(collate)
@@ -84,8 +89,8 @@ class LoopBench:
         self.can_pin = torch.cuda.is_available()
         self.machine_cores = environment.machine_cores()
         self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        self.body_sampler = lambda: BodySampler(iterator=iterator_of(sys._getframe()))
-        self.sampler_watch = lambda: BodySampler(below=ORDERING)
+        self._probes: list[Probe] = []
+        self._paused_probes: list[Probe] = []
         self.sampler_lines = engine.set_sampler
         self.block = engine.add_block
         self.other_ranks = engine.set_ranks
@@ -95,6 +100,11 @@ class LoopBench:
     def workers(self) -> int:
         """Worker processes that make the batches at present."""
         return self._session.fleet.workers if self._session.fleet is not None else self._session.facts.num_workers
+
+    @property
+    def epoch_length(self) -> int | None:
+        """Batches of the present epoch, where that can be relied upon."""
+        return self._session.length
 
     def pull(self) -> Telemetry | None:
         """Take a batch beside the loop; how it was made."""
@@ -215,13 +225,27 @@ class LoopBench:
         """End workers that were only tried."""
         self._engine.dismiss(self._session, settings)
 
+    def body_sampler(self) -> BodySampler:
+        """What samples the lines of the loop."""
+        return self._paused_with_loop(BodySampler(iterator=iterator_of(sys._getframe())))
+
+    def sampler_watch(self) -> BodySampler:
+        """What samples the lines of the script's sampler."""
+        return self._paused_with_loop(BodySampler(below=ORDERING))
+
     def sync_watch(self) -> cuda.SyncWatch | None:
         """What counts the loop's waits for the device, where there is such a thing."""
-        return cuda.SyncWatch() if cuda.is_in_use() else None
+        return self._paused_with_loop(cuda.SyncWatch()) if cuda.is_in_use() else None
 
     def device_profile(self) -> cuda.DeviceProfile | None:
         """What records when the device computes, where there is such a thing and nobody else is recording."""
-        return cuda.DeviceProfile() if cuda.is_in_use() and not cuda.is_profiled() else None
+        is_free = cuda.is_in_use() and not cuda.is_profiled()
+        return self._paused_with_loop(cuda.DeviceProfile(self.synchronize)) if is_free else None
+
+    def _paused_with_loop(self, probe: AnyProbe) -> AnyProbe:
+        """The probe, which is at work only in the loop's own steps from when it is started until it is stopped."""
+        self._probes = [*(other for other in self._probes if other.is_on), probe]
+        return probe
 
     def batch_size(self, seen: int) -> None:
         """Take note of how many samples the workers saw in a batch, where the loader does not tell."""
@@ -237,12 +261,27 @@ class LoopBench:
         """Give this process its own settings back: what the script does now is not the loop that is tried."""
         self._is_paused = True
         self._set(None, is_collecting=True)
+        for probe in [probe for probe in self._probes if probe.is_on]:
+            if self._works(probe, probe.pause):
+                self._paused_probes.append(probe)
 
     def go_on(self) -> None:
         """Have the settings on trial in force again after `pause`."""
         if self._is_paused:
             self._is_paused = False
             self._set(self._threads_tried, is_collecting=self._is_collecting)
+            probes, self._paused_probes = self._paused_probes, []
+            for probe in probes:
+                self._works(probe, probe.start)
+
+    def _works(self, probe: Probe, act: Callable[[], None]) -> bool:
+        """Have a probe do something, and say whether it could: one that fails steps aside."""
+        try:
+            act()
+        except Exception as error:
+            self.note(Note(id="probe-failed", sentence=f"{type(probe).__name__} failed: {error}."))
+            return False
+        return True
 
     def _set(self, threads: int | None, *, is_collecting: bool) -> None:
         COLLECTOR.allow(is_collecting)

@@ -74,7 +74,8 @@ class BodySampler:
         self._below = below
         self._names: dict[tuple[str, int], str] = {}
         self._target = threading.get_ident()
-        self._is_on = False
+        self.is_on = False
+        """Whether it samples now."""
         self._thread: threading.Thread | None = None
         self._wall_ns: dict[Place, int] = defaultdict(int)
         self._cpu_ns: dict[Place, int] = defaultdict(int)
@@ -85,8 +86,8 @@ class BodySampler:
         self._depth: dict[Place, int] = {}
 
     def start(self) -> None:
-        """Begin sampling."""
-        self._is_on = True
+        """Begin sampling, or go on after `pause`."""
+        self.is_on = True
         self._interval_of_switches_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
         self._thread = threading.Thread(target=self._run, name="unstarve-body", daemon=True)
@@ -95,7 +96,7 @@ class BodySampler:
     def _run(self) -> None:
         cpu_ns = cpu_clock(self._target)
         wall, cpu = time.perf_counter_ns(), cpu_ns()
-        while self._is_on:
+        while self.is_on:
             time.sleep(self._interval_s)
             frame = running(self._target)
             now, used = time.perf_counter_ns(), cpu_ns()
@@ -148,8 +149,8 @@ class BodySampler:
 
     def pause(self) -> None:
         """Stop sampling, to go on later with `start`."""
-        self._is_on = False
-        if self._thread is not None:
+        if self.is_on and self._thread is not None:
+            self.is_on = False
             self._thread.join()
             sys.setswitchinterval(self._interval_of_switches_s)
 

@@ -80,6 +80,20 @@ class CachedBatches:
             moved = frozenset(path for path, leaf in leaves if isinstance(leaf, torch.Tensor))
         return moved - kept if moved else None
 
+    def is_like(self, batch: Any) -> bool:
+        """Whether a batch has the form of those kept: the same leaves of the same types, and of the same sizes as far as
+        the kept ones agree in them. True where there is nothing to compare it with."""
+        try:
+            form, kept = _form(batch), [_form(other) for other in self.host]
+        except Exception:  # of a kind never met, whose own methods fail
+            return True
+        has_leaves = (
+            any(form.keys() == other.keys() for other in kept) or len({frozenset(other) for other in kept}) != 1
+        )
+        return has_leaves and all(
+            _fits(leaf, [other[path] for other in kept if path in other]) for path, leaf in form.items()
+        )
+
     # Serving -------------------------------------------------------------------------------------
 
     def serve(self, source: str) -> Any:
@@ -158,6 +172,20 @@ class CachedBatches:
         self.host, self._on_device, self._pinned, self._copying = [], [], [], None
         self._tensors.clear()
         self._served = self._served_before = self._lent_before = None
+
+
+def _form(batch: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Type and sizes of each leaf of a batch."""
+    leaves = values.named_leaves(batch, "batch")
+    return {path: (getattr(leaf, "dtype", type(leaf)), tuple(getattr(leaf, "shape", ()))) for path, leaf in leaves}
+
+
+def _fits(leaf: tuple[Any, tuple[int, ...]], kept: list[tuple[Any, tuple[int, ...]]]) -> bool:
+    """Whether a leaf is one that `kept` ones can stand for: a size in which these differ may be any."""
+    kind, shape = leaf
+    alike = [other for of, other in kept if of == kind and len(other) == len(shape)]
+    sizes = zip(shape, *alike, strict=True)
+    return not kept or (bool(alike) and all(size in others or len(set(others)) > 1 for size, *others in sizes))
 
 
 def lend(batch: Any) -> Lent | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,18 +32,21 @@ class SyncWatch:
     def __init__(self) -> None:
         self.places: Counter[tuple[str, int]] = Counter()
         """Waits by file and line of the user's code."""
-        self._warnings = warnings.catch_warnings()
+        self.is_on = False
+        """Whether it counts now."""
         self._mode = 0
         self._synchronize = torch.cuda.synchronize
 
     def start(self) -> None:
-        """Begin counting.
+        """Begin counting, or go on after `pause`.
 
         Raises:
             RuntimeError: torch has no synchronisation debug mode here.
         """
         self._mode, self._synchronize = torch.cuda.get_sync_debug_mode(), torch.cuda.synchronize
         torch.cuda.set_sync_debug_mode("warn")
+        self.is_on = True
+        self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()
         warnings.filterwarnings("always", message=_SYNC_MESSAGE)
         show = warnings.showwarning
@@ -65,27 +69,62 @@ class SyncWatch:
         if place is not None:
             self.places[place] += 1
 
-    def stop(self) -> None:
-        """End counting and leave everything as it was."""
+    def pause(self) -> None:
+        """Leave everything as it was, to go on later with `start`."""
+        if not self.is_on:
+            return
+        self.is_on = False
         torch.cuda.set_sync_debug_mode(self._mode)
         torch.cuda.synchronize = self._synchronize
         self._warnings.__exit__(None, None, None)
 
+    def stop(self) -> None:
+        """End counting and leave everything as it was."""
+        self.pause()
+
 
 class DeviceProfile:
-    """Records, from `start` to `stop`, when the device computes or copies."""
+    """Records, from `start` to `stop`, when the device computes or copies.
 
-    def __init__(self) -> None:
-        activities = [torch.profiler.ProfilerActivity.CUDA]
-        self._profile = torch.profiler.profile(activities=activities)
+    Args:
+        synchronize: waits for the device.
+        clock_ns: nanoseconds from any origin.
+    """
+
+    def __init__(self, synchronize: Callable[[], None], clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.is_on = False
+        """Whether it records now."""
+        self._synchronize = synchronize
+        self._clock_ns = clock_ns
+        self._busy_s = self._span_s = 0.0
 
     def start(self) -> None:
-        """Begin recording."""
+        """Begin recording, or go on after `pause`."""
+        self._synchronize()
+        self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
         self._profile.__enter__()
+        self.is_on = True
+        self._began_ns = self._clock_ns()
+
+    def pause(self) -> None:
+        """Stop recording, to go on later with `start`."""
+        if not self.is_on:
+            return
+        self.is_on = False
+        try:
+            self._synchronize()
+            span_s = (self._clock_ns() - self._began_ns) / 1e9
+        finally:
+            self._profile.__exit__(None, None, None)
+        self._busy_s += self._recorded_s()
+        self._span_s += span_s
 
     def stop(self) -> float:
-        """Seconds in which at least one kernel or copy ran."""
-        self._profile.__exit__(None, None, None)
+        """End recording; the share of the time in which at least one kernel or copy ran."""
+        self.pause()
+        return min(1.0, self._busy_s / self._span_s) if self._span_s else 0.0
+
+    def _recorded_s(self) -> float:
         events = self._profile.events() or ()
         spans = [
             (event.time_range.start, event.time_range.end)

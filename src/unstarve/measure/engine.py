@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader
 
 from unstarve import errors, simulate
@@ -28,13 +27,13 @@ from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.blocks import DEFAULT_BUDGET_S
 from unstarve.measure.cached import CachedBatches, lend
 from unstarve.measure.cuts import values
-from unstarve.measure.describe import calling_place, describe_loader
-from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours
+from unstarve.measure.describe import calling_place, describe_loader, told_length
+from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours, promised_length
 from unstarve.measure.iterators import Beside, Watched
 from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.others import OtherProcesses
 from unstarve.measure.program import Bench, Give, Options, Program, Step
-from unstarve.measure.session import Pending, Session, likeness
+from unstarve.measure.session import Pending, Session, is_grad_enabled, likeness
 from unstarve.measure.slow import Late, gathered
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.use import UseAudit
@@ -93,6 +92,9 @@ MANIFOLD = 2
 
 ANEW_STARTS = 12
 """Iterators with one batch each after which a loop is known to make a new one for every step."""
+
+DATA_CHANGED = "data-changed"
+"""Of the note that the script went on to data of another form."""
 
 LENT_BATCHES = 24
 """First batches of the target that are looked at again after their step: does the loop write into them?"""
@@ -163,9 +165,13 @@ class Engine:
         """Other ranks that would not follow this one."""
         self._ended_ns = 0
         self.is_finished = False
+        self.was_interrupted = False
+        """Whether the loop was interrupted while it waited for a batch; the script may have caught that."""
         self.was_in_thread = False
         """Whether a loader was iterated in another thread, where its loop cannot be clocked."""
         self.serving = "loader"
+        self.has_interfered = False
+        """Whether the loop may have got other batches than it would without us."""
         self._raised = 0
         self._blocks: list[Block] = []
         self._rungs: tuple[Rung, ...] = ()
@@ -217,7 +223,7 @@ class Engine:
         if threading.get_ident() != self.thread:
             self.was_in_thread = True
             return make_iterator(loader)
-        self.pause()
+        self.pause(self._known(loader))
         session = self._session(loader)
         if self._simulate_step_ms is not None and self._is_wanted(session):
             self._simulate(session, loader, make_iterator, self._simulate_step_ms)
@@ -234,6 +240,8 @@ class Engine:
             if self._stop:
                 raise errors.Finished("every step makes a new iterator")
             return make_iterator(loader)
+        if session is self.target and self.has_interfered:
+            self._limit_epoch(session)
         session.created_ns, session.closing_ns = now, 0
         session.others_before = self._others_total(session)
         self._start_fleet(session, make_iterator)
@@ -266,6 +274,8 @@ class Engine:
         if not session.is_iterated:
             session.iterator = None
         is_ours = session is self.target and not self.is_finished
+        if is_ours and not session.is_iterated and threading.get_ident() == self.thread:
+            self.pause()
         if session.is_iterated or fleet is None or is_ours or fleet.outlives_epoch(session.loader):
             return
         began = self.clock_ns()
@@ -324,10 +334,15 @@ class Engine:
             )
             self.note(Note(id="first-loader", sentence=sentence))
 
-    def pause(self) -> None:
-        """Leave this process as the script has it until the loop asks for its next batch."""
+    def pause(self, session: Session | None = None) -> None:
+        """Leave this process as the script has it until the loop asks for its next batch.
+
+        Args:
+            session: the loader for which the loop turns aside; one that it begins in its steps is a part of them.
+        """
         self._use.cut()
-        if self._bench is not None:
+        is_of_steps = session is not None and self.target is not None and session.is_begun_in_steps_of(self.target)
+        if self._bench is not None and not is_of_steps:
             self._bench.pause()
 
     def _is_wanted(self, session: Session) -> bool:
@@ -340,9 +355,7 @@ class Engine:
         return self.is_finished and not self._stop
 
     def _session(self, loader: Any) -> Session:
-        found = self._sessions.get(id(loader))
-        if found is None or found.loader is not loader:
-            found = self._made_again(loader)
+        found = self._known(loader) or self._made_again(loader)
         if found is None:
             length = epoch_length(loader) if isinstance(loader, DataLoader) else None
             facts = describe_loader(loader, len(self.loaders), length, self._made.get(id(loader)))
@@ -350,21 +363,41 @@ class Engine:
             self._keep(loader, found)
         return found
 
+    def _known(self, loader: Any) -> Session | None:
+        found = self._sessions.get(id(loader))
+        return found if found is not None and found.loader is loader else None
+
     def _made_again(self, loader: Any) -> Session | None:
-        """The session of an earlier loader made by the same line of the script: a loop may make one every epoch."""
+        """The session of an earlier loader made by the same line of the script: a loop may make one every epoch.
+
+        That is a matter of the account. Whose data the workers have is asked for each iterator, in `_start_fleet`.
+        """
         place = self._made.get(id(loader))
         if place is None or not isinstance(loader, DataLoader):
             return None
-        for session in self._sessions.values():
-            is_same = session.facts.source == place and session.likeness == likeness(loader)
-            # another loader that is still there is not replaced by this one, unless both are for the same data
-            former = session.loader
-            if is_same and (former is None or (former.dataset is loader.dataset and not session.is_under_way)):
-                session.attach(loader, epoch_length(loader))
-                session.facts = replace(session.facts, made=session.facts.made + 1)
-                self._keep(loader, session)
-                return session
-        return None
+        found = [session for session in self._sessions.values() if self._is_replaced(session, loader, place)]
+        if not found:
+            return None
+        samples = told_length(loader.dataset)
+        session = next((session for session in found if session.samples == samples), found[0])
+        session.attach(loader, epoch_length(loader))
+        facts = session.facts
+        known = facts.dataset_length is not None
+        session.facts = replace(
+            facts, made=facts.made + 1, length=session.length, dataset_length=session.samples if known else None
+        )
+        self._keep(loader, session)
+        return session
+
+    def _is_replaced(self, session: Session, loader: Any, place: str) -> bool:
+        """Whether the loader, made at this place, takes the place of the session's. One that is still there is not replaced,
+        unless both are for the same data; one for more or less data is, if the loop trains with both or with neither."""
+        if session.facts.source != place or session.likeness != likeness(loader):
+            return False
+        former = session.loader
+        if former is not None:
+            return former.dataset is loader.dataset and not session.is_under_way
+        return session.samples == told_length(loader.dataset) or session.with_grad == is_grad_enabled()
 
     def _keep(self, loader: Any, session: Session) -> None:
         """Let the session be found by its loader; that of a loader which is gone, and had the same number, stays known."""
@@ -382,7 +415,8 @@ class Engine:
         fleet = session.fleet
         session.has_started = True
         goes_on = fleet is not None and fleet.outlives_epoch(session.loader)
-        if fleet is not None and fleet.is_endless:
+        session.has_new_data = fleet is not None and not goes_on and not fleet.has_data_of(session.loader)
+        if fleet is not None and fleet.is_endless and not session.has_new_data:
             session.is_natural = session.is_natural and not self._is_costly(session)
             # Persistent workers go on where without us they would begin anew, with nothing made ready.
             if not session.is_natural or fleet.settings is not None or goes_on:
@@ -390,12 +424,15 @@ class Engine:
                 return
         if fleet is not None and not goes_on:
             began = self.clock_ns()
+            if session.has_new_data:
+                self._end_fleets(session)  # those that rest as well
             fleet.close()
             session.fleet = None
             session.closing_ns = self.clock_ns() - began  # without us they would have ended with their last batch
         self._hold_orders(session)
         if session.fleet is None:
-            session.fleet = self._new_fleet(session, fleet.settings if fleet is not None else None)
+            settings = fleet.settings if fleet is not None and not session.has_new_data else None
+            session.fleet = self._new_fleet(session, settings)
         elif not session.fleet.is_endless:
             session.fleet.start()
         # One fleet serves all later epochs once two natural starts have been clocked.
@@ -415,8 +452,8 @@ class Engine:
     def _hold_orders(self, session: Session) -> None:
         """Let the first batch after a start that is clocked be made as without us."""
         board = session.boards.get(None)
-        is_clocked = len(session.starts) < 2  # or nobody would release them
-        if board is not None and self._program is not None and session is self.target and is_clocked:
+        is_ours = self._program is not None and session is self.target
+        if board is not None and is_ours and session.begins_as_without_us:  # or nobody would release them
             board.hold()
 
     def _new_fleet(self, session: Session, settings: Settings | None) -> Fleet:
@@ -561,6 +598,8 @@ class Engine:
             self._loader_error = None  # its traceback keeps the loop's own frames, with all that is in them
         lent, marked_ns = None, 0
         delivered = self.clock_ns()
+        if session.has_new_data:
+            self._meet_data(session, batch)
         if self._may_lend(session):
             lent = lend(batch)
             marked_ns = self.clock_ns() - delivered
@@ -569,15 +608,29 @@ class Engine:
             self._use.begin(batch, is_from_host=self.serving == "host")
         return batch
 
+    def _meet_data(self, session: Session, batch: Any) -> None:
+        """See whether the batches that are kept can stand for those of the data that the script has gone on to, by the first
+        of these; end the diagnosis where they cannot."""
+        session.has_new_data = False
+        if session is self.target and not self.is_finished and not self.cached.is_like(batch):
+            sentence = (
+                "The script went on to data whose batches have another form than those before, of which the figures are; "
+                "the diagnosis ended there."
+            )
+            self.note(Note(id=DATA_CHANGED, sentence=sentence))
+            self._finish()
+
     def next_elsewhere(self, session: Session) -> Any:
         """The next batch for another thread, such as one that fetches ahead: it is not the loop, and is left alone."""
         self.was_in_thread = True
         return self._pull_plain(session)
 
     def _is_epoch_over(self, session: Session) -> bool:
-        """Whether the loop has had as many batches as the loader promised; a fleet that repeats would give more."""
+        """Whether the loop has had as many batches as the loader promised; a fleet that repeats would give more, and so would
+        a stream with the batches from cache on top of its own."""
         is_endless = session.fleet is not None and session.fleet.is_endless
-        return is_endless and session.length is not None and session.delivered >= session.length
+        length = session.length if is_endless else session.promised
+        return length is not None and session.delivered >= length
 
     def _batch(self, session: Session, step: Step | None) -> tuple[Any, Telemetry | None]:
         if session is not self.target or self._program is None:
@@ -613,8 +666,8 @@ class Engine:
         return found
 
     def _is_starting(self, session: Session) -> bool:
-        """Whether this is the first batch of an iterator whose start is clocked as one of the script's own."""
-        return session.delivered == 0 and session.has_started and session.fleet is not None and len(session.starts) < 2
+        """Whether this is the first batch of an iterator, and made as without us."""
+        return session.delivered == 0 and session.fleet is not None and session.begins_as_without_us
 
     def _pull_started(self, session: Session) -> tuple[Any, Telemetry | None]:
         """The first batch of a start of the script's own; what a start costs shows only if that is waited for, and made as
@@ -706,8 +759,7 @@ class Engine:
         session.others_last = self._others_total(session)
         has_begun = session.has_begun_epoch() and session.sampler_ns() > SEAM_NS
         is_whole = (session.delivered > 1 or session.is_seamless) and not self._is_disturbed and not has_begun
-        has_gradients = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        session.pending = Pending(delivered, wait, telemetry, is_whole, has_gradients, lent)
+        session.pending = Pending(delivered, wait, telemetry, is_whole, is_grad_enabled(), lent)
 
     def _end_step(self, session: Session, now: int) -> Step | None:
         pending, session.pending = session.pending, None
@@ -882,6 +934,8 @@ class Engine:
         """
         limit = environment.memory_bytes() // 16
         total = 0
+        self.has_interfered = True
+        self._limit_epoch(session)
         generation = session.fleet.issue({"mode": "run"}) if session.fleet is not None else 0
         while not is_enough(len(self.cached.host), total):
             try:
@@ -902,6 +956,10 @@ class Engine:
             if session.fleet is None or not session.fleet.is_endless:
                 break
         self.cached.device = device.current()
+
+    def _limit_epoch(self, session: Session) -> None:
+        """Have the present epoch of a stream end when the loop has had as many batches as were promised."""
+        session.promised = promised_length(session.loader) if session.length is None else None
 
     def _pull_fresh(self, session: Session, generation: int) -> Any:
         """A batch made under the last order, where that can be had."""
@@ -993,7 +1051,12 @@ class Engine:
     @property
     def most_batches(self) -> int:
         """Batches that the busiest loader gave."""
-        return max((session.total for session in self._sessions.values()), default=0)
+        return self.busiest.total if self.busiest is not None else 0
+
+    @property
+    def busiest(self) -> Session | None:
+        """The loader that gave most batches."""
+        return max(self._sessions.values(), key=lambda session: session.total, default=None)
 
     def recording(self) -> Recording:
         """All facts so far."""

@@ -90,13 +90,27 @@ def epoch_length(loader: Any) -> int | None:
     is_plain = has_workers_of_ours(loader) and type(loader).__len__ is DataLoader.__len__
     if not is_plain or loader._dataset_kind != _DatasetKind.Map:
         return None
-    samplers = (loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
+    return promised_length(loader)
+
+
+def promised_length(loader: Any) -> int | None:
+    """Batches of an epoch by the loader's own account, which may be wrong for a stream; None where it gives none."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    samplers = (getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None))
     sources = [*draws.shared(), *(source for sampler in samplers for source in draws.own(sampler))]
+    attributes = getattr(loader, "__dict__", {})
+    counted = {name: attributes[name] for name in (_COUNTED,) if name in attributes}
     with draws.put_back(sources):  # a sampler may draw its batches to count them
         try:
             return len(loader)
         except Exception:  # a length that cannot be told before the first epoch, by the sampler's own method
             return None
+        finally:
+            attributes.update(counted)  # or torch would warn of a stream's length that the script never asked for
+
+
+_COUNTED = "_IterableDataset_len_called"
+"""Where torch keeps the length of a stream that somebody asked for."""
 
 
 def has_workers_of_ours(loader: Any, make_iterator: Callable[[Any], Any] | None = None) -> bool:
@@ -181,6 +195,14 @@ class Fleet:
         """Whether its workers go on with the next epoch of this loader, as they would without us."""
         is_persistent = self._clone is not None and self._clone.persistent_workers and self.workers > 0
         return is_persistent and not self.is_orphaned and self._loader() is loader
+
+    def has_data_of(self, loader: Any) -> bool:
+        """Whether its workers make the batches that new ones of this loader would make: of the very data set, by the very
+        collate function."""
+        if self._clone is None or self._clone.dataset is not loader.dataset:
+            return False
+        mine, other = self._clone.collate_fn, loader.collate_fn
+        return mine is other or (isinstance(mine, types.MethodType) and mine == other)
 
     def issue(self, order: dict[str, Any]) -> int:
         """Publish an order to the workers; returns its generation."""

@@ -38,10 +38,12 @@ class Watched:
             self.is_over = True
             if self._session.current is self:
                 self._session.ended_ns = self._engine.clock_ns()
-            self._engine.pause()
+            self._engine.pause(self._session)
             raise
-        except BaseException:  # torch's iterators go on after an error of the dataset, and loops may count on it
-            self._engine.pause()
+        except BaseException as error:
+            # torch's iterators go on after an error of the dataset, and loops may count on it
+            self._engine.was_interrupted = self._engine.was_interrupted or isinstance(error, KeyboardInterrupt)
+            self._engine.pause(self._session)
             raise
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from unstarve import estimate
 from unstarve.measure import plan
-from unstarve.measure.blocks import Blocks
+from unstarve.measure.blocks import LONGEST_BLOCK, Blocks
 from unstarve.measure.cuda import DeviceProfile, SyncWatch
 from unstarve.measure.cuts.split import Address
 from unstarve.measure.heads import WHOLE, Repeats
@@ -269,22 +269,30 @@ class Looking(Blocks):
             return
         source = "device" if DEVICE.id in self._rungs else "host"
         sampler, watch = self._bench.body_sampler(), self._started(self._bench.sync_watch())
-        began = self._bench.clock_ns()
         sampler.start()
-        steps = 0
         try:
-            while steps < 400 and (steps < 2 or self._bench.clock_ns() - began < SAMPLED_S * 1e9):
-                yield from self._give(source)
-                steps += 1
+            steps = yield from self._feed(source, most=400, seconds=SAMPLED_S)
         finally:
             lines = sampler.stop()
             if watch is not None:
                 watch.stop()
-        self._body_lines = with_syncs(lines, watch.places if watch is not None else {}, max(1, steps))
+        self._body_lines = with_syncs(lines, watch.places if watch is not None else {}, steps)
         self._bench.body(self._body_lines)
         if source == "device":
             yield from self._profile_device()
         self._bench.audit()
+
+    def _feed(self, source: str, *, most: int, seconds: float) -> Generator[Give, Step | None, int]:
+        """Some steps from cache, at least two, until the whole ones have taken so many seconds; how many. What lies between
+        epochs is none of them, and may take much longer."""
+        began, looped_ns, steps = self._bench.clock_ns(), 0, 0
+        while steps < most and (steps < 2 or looped_ns < seconds * 1e9):
+            step = yield from self._give(source)
+            looped_ns += step.wait_ns + step.body_ns if step.is_whole else 0
+            steps += 1
+            if steps >= 2 and self._bench.clock_ns() - began > LONGEST_BLOCK * 1e9:
+                break
+        return steps
 
     def _look_at_sampler(self) -> Program:
         """See once which lines of the sampler take its time, if it costs the loop something, over unmeasured steps in which
@@ -305,22 +313,15 @@ class Looking(Blocks):
     def _profile_device(self) -> Program:
         """See how much of a step fed from the device the device computes."""
         yield from self._give("device")
-        self._bench.synchronize()
         profile = self._started(self._bench.device_profile())
         if profile is None:
             return
-        began = self._bench.clock_ns()
-        steps = 0
         try:
-            while steps < 50 and (steps < 2 or self._bench.clock_ns() - began < 0.3e9):
-                yield from self._give("device")
-                steps += 1
+            yield from self._feed("device", most=50, seconds=0.3)
         finally:
-            self._bench.synchronize()
-            span_s = (self._bench.clock_ns() - began) / 1e9
-            busy_s = self._stopped(profile)
-        if busy_s:
-            self._bench.device_busy(min(1.0, busy_s / span_s))
+            busy = self._stopped(profile)
+        if busy:
+            self._bench.device_busy(busy)
 
     def _started(self, probe: Probe | None) -> Probe | None:
         """The probe, at work; None where it cannot work: then it steps aside."""

@@ -80,7 +80,6 @@ class Bench(Protocol):
     settings: Settings
     has_fleet: bool
     threads: int
-    epoch_length: int | None
     pool_bytes: int
     affinity: list[int]
     machine_cores: list[int]
@@ -93,6 +92,8 @@ class Bench(Protocol):
 
     @property
     def workers(self) -> int: ...
+    @property
+    def epoch_length(self) -> int | None: ...
     @property
     def cycle(self) -> int: ...
     @property

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from unstarve.measure.describe import told_length
 from unstarve.measure.fleet import Fleet
 from unstarve.measure.switchboard import Switchboard
@@ -44,12 +46,22 @@ class Pending:
     lent: tuple[Any, Any] | None = None
 
 
+def is_grad_enabled() -> bool:
+    """Whether the loop trains with what it is given, as far as can be told."""
+    return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
 def likeness(loader: Any) -> tuple[Any, ...]:
-    """What a loader has in common with another that the same line of the script made for the same purpose; classes by
-    their names, since a function may define them each time."""
+    """What a loader has in common with another that the same line of the script made for the same purpose, whose loop
+    cannot tell their batches apart by their form; classes and functions by their names, since a function may define them
+    each time. The length is not among it: shards of one data set differ in it."""
     parts = (loader, *(getattr(loader, name, None) for name in ("dataset", "sampler", "batch_sampler")))
-    names = tuple((type(part).__module__, type(part).__qualname__) for part in parts)
-    return names, told_length(parts[1]), getattr(loader, "num_workers", None)
+    names = [(type(part).__module__, type(part).__qualname__) for part in parts]
+    collate: Any = getattr(loader, "collate_fn", None)
+    collate = collate if hasattr(collate, "__qualname__") else type(collate)
+    batches = [(getattr(part, "batch_size", None), getattr(part, "drop_last", None)) for part in (parts[0], parts[3])]
+    workers = getattr(loader, "num_workers", None)
+    return *names, (getattr(collate, "__module__", None), collate.__qualname__), *batches, workers
 
 
 class Session:
@@ -58,6 +70,10 @@ class Session:
     def __init__(self, loader: Any, facts: Loader, length: int | None) -> None:
         self.attach(loader, length)
         self.facts = facts
+        self.promised: int | None = None
+        """Batches after which a stream's epoch is over, while it may get some from cache as well; None for all it has."""
+        self.has_new_data = False
+        """Whether its workers are of other data than those of the epoch before, and no batch of theirs was seen yet."""
         self.boards: dict[Settings | None, Switchboard] = {}
         self.fleet: Fleet | None = None
         self.ordered: Fleet | None = None
@@ -115,7 +131,9 @@ class Session:
             length: batches of an epoch, where that can be relied upon.
         """
         self.length = length
+        self.samples = told_length(getattr(loader, "dataset", None))
         self.likeness = likeness(loader)
+        self.with_grad = is_grad_enabled()
         try:
             self._loader: Callable[[], Any] = weakref.ref(loader)
         except TypeError:  # a list, for instance
@@ -130,6 +148,12 @@ class Session:
     def current(self) -> Watched | None:
         """The iterator that the loop has; None where it has dropped it."""
         return self._current()
+
+    @property
+    def begins_as_without_us(self) -> bool:
+        """Whether the first batch of the present iterator is made as without us, and waited for: its start is clocked as one
+        of the script's own, or it shows what the present data is like."""
+        return self.has_started and (len(self.starts) < 2 or self.has_new_data)
 
     def hand_out(self, iterator: Watched) -> None:
         """This is the iterator that the loop has from now on; it is not kept alive by us."""
