@@ -187,7 +187,7 @@ class Looking(Blocks):
         cuts = plan.cuts_between(self._nodes, minimum=plan.SUSPECT_SHARE)
         self._addresses = {node.stage.id: node.address for node in cuts}
         for node in plan.suspects(self._nodes, 4):
-            self._addresses[node.stage.id] = plan.knockable(node.address)
+            self._addresses[node.stage.id] = node.address
         raw = plan.raw_cut(self._costs(), self._nodes)
         if raw is not None:
             self._addresses["raw"] = raw
