@@ -239,6 +239,14 @@ def test_a_loop_in_any_order_is_shown_where_nothing_around_it_stands_for_it(arou
     assert ((0, 1) if is_shown else (0,)) in suspects(costs)
 
 
+def test_a_raw_sample_is_not_yet_processed() -> None:
+    """A loop that reads and processes each item is no cut before the processing; one that only reads is, before the rest."""
+    rest = {(2,): replace(cost(300), callee="augment", text="augment(x)", name="augment")}
+    only_reads = {address: cost for address, cost in LOOP.items() if address != (1, -1, 1)}
+    for costs, cut in (({**LOOP, **rest}, None), (LOOP, None), ({**only_reads, **rest}, (1,)), (only_reads, None)):
+        assert plan.raw_cut(costs, plan.nodes(costs, 1000.0)) == cut
+
+
 def test_a_sampled_line_tells_whether_it_decodes() -> None:
     """Its name says that it reads; that it parses as well is for the judge to weigh."""
     lines = [

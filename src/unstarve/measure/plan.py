@@ -43,6 +43,8 @@ _DECODE = re.compile(
 )
 _DECODES_PATH = re.compile(r"imread|read_(image|video)|(sf|soundfile)\.read|(audio|librosa)\.load", re.IGNORECASE)
 """Calls that read a file by its path and decode it."""
+_SOURCES = ("read", "decode")
+"""Kinds of what makes a raw sample."""
 _TRANSFORM = re.compile(r"transform|augment|(^|[._])tf$|(^|[._])aug$|preprocess|pipeline$", re.IGNORECASE)
 
 
@@ -484,7 +486,7 @@ def knockable(address: Address) -> Address:
 
 def raw_cut(costs: Mapping[Address, Cost], found: Sequence[Node]) -> Address | None:
     """The cut before the first transform: the unit that ends last before the first item starts; without a chain of
-    transforms, the last unit that reads or decodes, if something expensive follows it."""
+    transforms, the last unit that reads or decodes, if something expensive follows it and it does little else."""
     items = [address for address in sorted(costs) if costs[address].is_item]
     if items:
         first = items[0]
@@ -492,12 +494,18 @@ def raw_cut(costs: Mapping[Address, Cost], found: Sequence[Node]) -> Address | N
         before = [address for address in ends if _user_of(costs, address) is None]
         top = [address for address in before if not _is_inside_any(address, before)]
         return top[-1] if top else None
-    readers = [node for node in found if node.is_leaf and node.stage.kind in ("read", "decode")]
+    readers = [node for node in found if node.is_leaf and node.stage.kind in _SOURCES]
     if not readers:
         return None
     last = knockable(readers[-1].address)
-    after = sum(node.share for node in found if node.is_leaf and node.address > last)
-    return last if after >= SUSPECT_SHARE else None
+    others = [node for node in found if node.is_leaf and node.address > last]
+    inside = sum(node.share for node in others if _starts_with(node, last) and node.stage.kind not in _SOURCES)
+    after = sum(node.share for node in others if not _starts_with(node, last))
+    return last if inside < SUSPECT_SHARE <= after else None
+
+
+def _starts_with(node: Node, address: Address) -> bool:
+    return node.address[: len(address)] == address
 
 
 def _is_inside_any(address: Address, others: Sequence[Address]) -> bool:
