@@ -214,7 +214,7 @@ class Looking(Blocks):
                 kept[address] = min(kept.get(address, count), count)
         for ident, address in list(self._addresses.items()):
             if address in refused or not kept.get(address):
-                reason = refused.get(address, "it is not reached by every sample")
+                reason = refused.get(address, "it is not reached by every sample, or what follows it fails")
                 self._bench.note(Note(id="cut-refused", sentence=f"No rung after {ident}: {reason}."))
                 del self._addresses[ident]
         for address, rung in (((-1,), SAMPLES), ((-2,), COLLATED)):
