@@ -228,6 +228,9 @@ class Stage:
     storage_bytes: int | None = None
     """Bytes that the kernel counted as coming from storage during the timed samples, what it read ahead and pages of mapped
     files included; None where that was not looked at. Some file systems count none."""
+    is_servable: bool = True
+    """Whether it can be served from cache alone; a statement in a loop, or one of several callables to choose from, only with
+    all of the loop or the choice."""
 
     @property
     def waited_ns(self) -> float:

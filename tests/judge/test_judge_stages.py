@@ -54,6 +54,27 @@ def test_a_fifth_of_the_time_is_not_named_where_its_removal_gained_nothing(count
     assert [culprit.name for culprit in report.verdict.culprits] == [name]
 
 
+def test_what_a_loop_gains_is_claimed_for_the_loop_and_its_part_that_takes_most_is_named() -> None:
+    """The loop alone was served: its gain is no statement's, but the line to look at is that of the dearest statement."""
+    loop = make_stage("loop", 9, name="for frame in frames:", text="for frame in frames:")
+    inside = {"parent": "loop", "is_servable": False}
+    read = make_stage("read", 1.5, kind="read", source="train.py:42", **inside)
+    flow = make_stage("flow", 7, kind="decode", source="train.py:43", **inside)
+    recording = make_recording({**STARVED, "knockout:loop": 24.0}, stages=(loop, read, flow, make_stage("crop", 1)))
+    (culprit,) = judge(recording).verdict.culprits
+    assert (culprit.stage, culprit.kind, culprit.source) == ("loop", "decode", "train.py:43")
+    assert culprit.name == "for frame in frames: flow"
+    assert culprit.path == ("for frame in frames:", "flow")
+    assert "78% of that is `flow`, which cannot be served alone" in culprit.evidence
+
+
+def test_a_choice_without_a_dear_one_is_blamed_itself() -> None:
+    """Of several transforms that cost about the same, of which each sample meets one, none is named."""
+    choices = tuple(make_stage(f"t{number}", 3, parent="choice", is_servable=False) for number in range(3))
+    recording = make_recording({**STARVED, "knockout:choice": 24.0}, stages=(make_stage("choice", 9), *choices))
+    assert [culprit.name for culprit in judge(recording).verdict.culprits] == ["choice"]
+
+
 @pytest.mark.parametrize("inner", [True, False], ids=["its call was tried", "refused"])
 def test_the_largest_stage_is_named_where_it_could_not_be_served_alone(inner: bool) -> None:
     """What others gained stands beside it, with the computed gain of the stage that was refused before them."""

@@ -99,7 +99,7 @@ class _Looker:
 
     def _serve(self, nodes: list[plan.Node], opened: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Fill the cuts that a real run would, and serve each: the names of those that work, and why others do not."""
-        wanted = {plan.knockable(node.address): node.stage.name for node in plan.suspects(nodes, 4)}
+        wanted = {node.address: node.stage.name for node in plan.suspects(nodes, 4)}
         wanted |= {node.address: node.stage.name for node in plan.cuts_between(nodes, minimum=plan.SUSPECT_SHARE)}
         findings = self._watch(samples=0, skip=0, opened=opened, wanted=list(wanted), limit=4)
         refused = [f"{wanted[a]}: {reason}" for a, reason in findings.refused.items() if a in wanted]

@@ -201,6 +201,52 @@ def test_a_call_that_spends_its_time_outside_its_transforms_is_to_blame_itself(i
     assert suspects(costs) == blamed
 
 
+LOOP = {
+    (0,): cost(100),
+    (1,): replace(cost(900), is_loop=True),
+    (1, -1, 0): replace(cost(130), name="read", callee="read_frame", text="x = read_frame(path)"),
+    (1, -1, 1): replace(cost(750), name="flow", callee="flow", text="y = flow(x)"),
+}
+
+CHOICE = {
+    (0,): cost(980),
+    (0, 0): cost(20),
+    (0, 1): cost(950),
+    (0, 1, -2): replace(cost(800), is_item=True, name="Warp"),
+    (0, 1, -3): replace(cost(100), is_item=True, name="Flip"),
+}
+
+
+@pytest.mark.parametrize(("costs", "blamed"), [(LOOP, [(1,), (0,)]), (CHOICE, [(0, 1)])])
+def test_what_can_be_served_only_as_a_whole_is_suspected_as_a_whole(costs: dict, blamed: list) -> None:
+    """A statement in a loop, or one choice of several, is not credited with what serving all of the loop gains."""
+    assert suspects(costs) == blamed
+
+
+def test_what_is_served_as_a_whole_is_told_from_what_is_served_alone() -> None:
+    """A stage says whether it can be served alone, so that the judge names the whole with its part."""
+    servable = {node.address: node.stage.is_servable for node in plan.nodes(LOOP, 1000.0)}
+    assert servable == {(0,): True, (1,): True, (1, -1, 0): False, (1, -1, 1): False}
+
+
+@pytest.mark.parametrize(("around", "is_shown"), [(1000, True), (550, False)])
+def test_a_loop_in_any_order_is_shown_where_nothing_around_it_stands_for_it(around: int, is_shown: bool) -> None:
+    """The call around a loop over callables stands for it, unless it does much else; then only the loop can be blamed."""
+    loop = replace(cost(500), is_loop=True)
+    items = {(0, 1, -2): replace(cost(300), is_item=True), (0, 1, -3): replace(cost(190), is_item=True)}
+    costs = {(0,): cost(around), (0, 0): cost(around - 500), (0, 1): loop, **items}
+    assert ((0, 1) in {node.address for node in plan.nodes(costs, 1000.0)}) == is_shown
+    assert ((0, 1) if is_shown else (0,)) in suspects(costs)
+
+
+def test_a_raw_sample_is_not_yet_processed() -> None:
+    """A loop that reads and processes each item is no cut before the processing; one that only reads is, before the rest."""
+    rest = {(2,): replace(cost(300), callee="augment", text="augment(x)", name="augment")}
+    only_reads = {address: cost for address, cost in LOOP.items() if address != (1, -1, 1)}
+    for costs, cut in (({**LOOP, **rest}, None), (LOOP, None), ({**only_reads, **rest}, (1,)), (only_reads, None)):
+        assert plan.raw_cut(costs, plan.nodes(costs, 1000.0)) == cut
+
+
 def test_a_sampled_line_tells_whether_it_decodes() -> None:
     """Its name says that it reads; that it parses as well is for the judge to weigh."""
     lines = [

@@ -220,24 +220,34 @@ def by_accounting(evidence: Evidence) -> list[Culprit]:
 def _stage_culprit(
     evidence: Evidence, stage: Stage, gain: Estimate, sentence: str | None = None, *, resource: str | None = None
 ) -> Culprit:
-    share = share_of(evidence, stage)
-    knocked_out = (
-        f"With only this stage served from cache the loop runs {gain.value:.2f} times as fast; it takes "
-        f"{share:.0%} of a sample's time ({mean_ms(stage):.2f} ms, n={len(stage.wall_ns)})."
-    )
     place = _hottest(evidence, stage)
+    part = _dominant(evidence, stage)
+    whole_of = part if part is not None and not part.is_servable else None
+    what = stage if whole_of is None else whole_of if whole_of.kind == "transform" else place
     resource = resource or _resource(place)
-    told = told_apart(evidence, stage, resource, gain)
+    told = told_apart(evidence, replace(stage, kind=what.kind, decodes=what.decodes), resource, gain)
     return Culprit(
         stage=stage.id,
-        kind=stage.kind if told is None else told.kind,
-        name=_full_name(evidence, stage),
+        kind=what.kind if told is None else told.kind,
+        name=_full_name(evidence, stage) if whole_of is None else f"{stage.name.rstrip(':')}: {whole_of.name}",
         source=place.source,
         text=place.text,
         resource=resource if told is None else told.resource,
         gain=gain,
         path=_path(evidence, place),
-        evidence=(sentence or knocked_out) + ("" if told is None else told.sentence),
+        evidence=(sentence or _alone(evidence, stage, whole_of, gain)) + ("" if told is None else told.sentence),
+    )
+
+
+def _alone(evidence: Evidence, stage: Stage, whole_of: Stage | None, gain: Estimate) -> str:
+    """What was seen with the stage served from cache, and how much of it is the part for which all of it was served."""
+    what, most = "stage", ""
+    if whole_of is not None:
+        what = "whole"
+        most = f"; {mean_ms(whole_of) / mean_ms(stage):.0%} of that is `{whole_of.name}`, which cannot be served alone"
+    return (
+        f"With only this {what} served from cache the loop runs {gain.value:.2f} times as fast; it takes "
+        f"{share_of(evidence, stage):.0%} of a sample's time ({mean_ms(stage):.2f} ms, n={len(stage.wall_ns)}){most}."
     )
 
 
@@ -259,13 +269,15 @@ def _capped(evidence: Evidence, gain: Estimate) -> Estimate:
 
 def _hottest(evidence: Evidence, stage: Stage) -> Stage:
     """The statement inside the stage that takes most of its time; the stage itself where none dominates."""
+    part = _dominant(evidence, stage)
+    return stage if part is None else _hottest(evidence, part)
+
+
+def _dominant(evidence: Evidence, stage: Stage) -> Stage | None:
+    """The part of the stage, one level down, that takes most of its time."""
     inner = [other for other in evidence.recording.stages if other.parent == stage.id and other.source]
-    if not inner:
-        return stage
-    hottest = max(inner, key=mean_ms)
-    if mean_ms(hottest) < DOMINANT * mean_ms(stage):
-        return stage
-    return _hottest(evidence, hottest)
+    hottest = max(inner, key=mean_ms, default=None)
+    return hottest if hottest is not None and mean_ms(hottest) >= DOMINANT * mean_ms(stage) else None
 
 
 def _resource(stage: Stage) -> str:

@@ -168,6 +168,10 @@ class _Observer(Observer):
         if address not in self._drawn:
             self._drawn[address] = self.has_drawn(), frozenset(self.seeding)
 
+    def _drop(self, since: int) -> None:
+        super()._drop(since)
+        self._drawn = {address: drawn for address, drawn in self._drawn.items() if len(self.pools.get(address, ()))}
+
     def _push(self, began: int, number: int, frame: dict[str, Any], *, counts: bool) -> None:
         super()._push(began, number, frame, counts=counts)
         parts, number = self._unit()[0], self._stack[self._base + 1].number

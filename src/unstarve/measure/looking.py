@@ -187,7 +187,7 @@ class Looking(Blocks):
         cuts = plan.cuts_between(self._nodes, minimum=plan.SUSPECT_SHARE)
         self._addresses = {node.stage.id: node.address for node in cuts}
         for node in plan.suspects(self._nodes, 4):
-            self._addresses[node.stage.id] = plan.knockable(node.address)
+            self._addresses[node.stage.id] = node.address
         raw = plan.raw_cut(self._costs(), self._nodes)
         if raw is not None:
             self._addresses["raw"] = raw
@@ -214,7 +214,7 @@ class Looking(Blocks):
                 kept[address] = min(kept.get(address, count), count)
         for ident, address in list(self._addresses.items()):
             if address in refused or not kept.get(address):
-                reason = refused.get(address, "it is not reached by every sample")
+                reason = refused.get(address, "it is not reached by every sample, or what follows it fails")
                 self._bench.note(Note(id="cut-refused", sentence=f"No rung after {ident}: {reason}."))
                 del self._addresses[ident]
         for address, rung in (((-1,), SAMPLES), ((-2,), COLLATED)):

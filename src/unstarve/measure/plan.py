@@ -28,6 +28,9 @@ SUSPECT_SHARE = 0.04
 DOMINANT_SHARE = 0.6
 """A statement with this fraction of what contains it is to blame for it; so is the whole whose parts leave so much."""
 
+REPEAT_SHARE = 0.8
+"""A unit with this fraction of what contains it only repeats it."""
+
 _READ = re.compile(
     r"(^|[._])(open(?!ing)|read(?!out|y)|read_bytes|read_text|read_file|fetch|download|get_object|fromfile|memmap|load_bytes|loadtxt"
     r"|read_csv|read_parquet|imread|seek|recv|request|urlopen)\w*$|(^|_)(read|fetch|download)_",
@@ -40,6 +43,8 @@ _DECODE = re.compile(
 )
 _DECODES_PATH = re.compile(r"imread|read_(image|video)|(sf|soundfile)\.read|(audio|librosa)\.load", re.IGNORECASE)
 """Calls that read a file by its path and decode it."""
+_SOURCES = ("read", "decode")
+"""Kinds of what makes a raw sample."""
 _TRANSFORM = re.compile(r"transform|augment|(^|[._])tf$|(^|[._])aug$|preprocess|pipeline$", re.IGNORECASE)
 
 
@@ -209,6 +214,7 @@ def nodes(costs: Mapping[Address, Cost], sample_ns: float, owner: str = "") -> l
     order = sorted(costs)
     total = max(1.0, sample_ns * _samples(costs))
     hidden = {address for address in order if _is_hidden(costs, address, total)}
+    hidden -= _wholes(costs, hidden)
     ids = _ids(costs, [address for address in order if address not in hidden])
     found = []
     for address in order:
@@ -229,7 +235,7 @@ def _is_hidden(costs: Mapping[Address, Cost], address: Address, total: float) ->
     if cost.is_loop and any(costs[child].is_item for child in _children(costs, address)):
         return len(address) > 1 and address[:-1] in costs
     parent = costs.get(address[:-1])
-    if parent is not None and parent.is_item and sum(cost.wall_ns) >= 0.8 * sum(parent.wall_ns):
+    if parent is not None and parent.is_item and sum(cost.wall_ns) >= REPEAT_SHARE * sum(parent.wall_ns):
         return True
     is_small = sum(cost.wall_ns) < SUSPECT_SHARE * total
     if cost.is_item:
@@ -240,6 +246,17 @@ def _is_hidden(costs: Mapping[Address, Cost], address: Address, total: float) ->
     is_inside_item = user is not None and (costs[user].is_item or not _leads_on(costs, user))
     is_wrapper = bool(_children(costs, address)) and (user is not None or not cost.is_loop)
     return is_inside_item or is_wrapper or (is_small and len(address) > 1)
+
+
+def _wholes(costs: Mapping[Address, Cost], hidden: AbstractSet[Address]) -> set[Address]:
+    """Hidden units to be shown after all: what is shown in them can be served only with all of them, and no unit around them
+    stands for them."""
+    found = set()
+    for whole in {knockable(address) for address in costs if address not in hidden} & hidden:
+        around = next((whole[:n] for n in range(len(whole) - 1, 0, -1) if whole[:n] in costs.keys() - hidden), None)
+        if around is None or sum(costs[whole].wall_ns) < REPEAT_SHARE * sum(costs[around].wall_ns):
+            found.add(whole)
+    return found
 
 
 def _leads_on(costs: Mapping[Address, Cost], address: Address) -> bool:
@@ -327,6 +344,7 @@ def _stage(
         decodes=any(_DECODE.search(name) or _DECODES_PATH.search(name) for name in _called(cost.callee, text)),
         faults=cost.faults,
         storage_bytes=cost.storage_bytes,
+        is_servable=knockable(address) == address,
     )
 
 
@@ -422,15 +440,24 @@ def _called(callee: str | None, text: str) -> list[str]:
 
 
 def suspects(found: Sequence[Node], limit: int) -> list[Node]:
-    """The stages that take most of a sample's time, most expensive first.
+    """The stages that take most of a sample's time and can be served alone, most expensive first.
 
     A transform of a chain is one suspect, and so is each stage that a generator draws from. Elsewhere the way leads
     down while one statement takes most of what contains it; where none does, the whole is the suspect, since mending
-    any one of its parts would gain little.
+    any one of its parts would gain little. So is the whole where only the whole can be served, such as a loop of plain
+    statements or a choice among transforms: what is measured of it says nothing of its parts.
     """
     tops = [node for node in found if not any(_is_below(node, other) for other in found)]
-    chosen = [suspect for node in tops for suspect in _down(node, found)]
-    return sorted(chosen, key=lambda node: -node.share)[:limit]
+    blamed = [suspect for node in tops for suspect in _down(node, found)]
+    wholes = {whole.address: whole for node in blamed if (whole := _served_with(node, found)) is not None}
+    return sorted(wholes.values(), key=lambda node: -node.share)[:limit]
+
+
+def _served_with(node: Node, found: Sequence[Node]) -> Node | None:
+    """The innermost stage that can be served and holds this one, which may be itself."""
+    end = knockable(node.address)
+    around = [other for other in found if end[: len(other.address)] == other.address]
+    return max(around, key=lambda other: len(other.address), default=None)
 
 
 def _down(node: Node, found: Sequence[Node]) -> list[Node]:
@@ -459,7 +486,7 @@ def knockable(address: Address) -> Address:
 
 def raw_cut(costs: Mapping[Address, Cost], found: Sequence[Node]) -> Address | None:
     """The cut before the first transform: the unit that ends last before the first item starts; without a chain of
-    transforms, the last unit that reads or decodes, if something expensive follows it."""
+    transforms, the last unit that reads or decodes, if something expensive follows it and it does little else."""
     items = [address for address in sorted(costs) if costs[address].is_item]
     if items:
         first = items[0]
@@ -467,12 +494,18 @@ def raw_cut(costs: Mapping[Address, Cost], found: Sequence[Node]) -> Address | N
         before = [address for address in ends if _user_of(costs, address) is None]
         top = [address for address in before if not _is_inside_any(address, before)]
         return top[-1] if top else None
-    readers = [node for node in found if node.is_leaf and node.stage.kind in ("read", "decode")]
+    readers = [node for node in found if node.is_leaf and node.stage.kind in _SOURCES]
     if not readers:
         return None
     last = knockable(readers[-1].address)
-    after = sum(node.share for node in found if node.is_leaf and node.address > last)
-    return last if after >= SUSPECT_SHARE else None
+    others = [node for node in found if node.is_leaf and node.address > last]
+    inside = sum(node.share for node in others if _starts_with(node, last) and node.stage.kind not in _SOURCES)
+    after = sum(node.share for node in others if not _starts_with(node, last))
+    return last if inside < SUSPECT_SHARE <= after else None
+
+
+def _starts_with(node: Node, address: Address) -> bool:
+    return node.address[: len(address)] == address
 
 
 def _is_inside_any(address: Address, others: Sequence[Address]) -> bool:

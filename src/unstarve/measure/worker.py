@@ -321,7 +321,7 @@ class Instruments:
         except StopIteration:
             raise
         except Exception as error:  # ours or the user's: the plain fetch decides, and raises the user's own
-            self._failure = f"{type(error).__name__}: {error}"
+            self._failure = str(error) if isinstance(error, Unsplittable) else f"{type(error).__name__}: {error}"
             return self._fetcher.fetch(index)
 
     # Orders --------------------------------------------------------------------------------------

@@ -59,7 +59,8 @@ class Skipping:
     """A data set that takes the next sample where anything goes wrong."""
 
     def __init__(self) -> None:
-        self.is_broken = False
+        self.fails = 0
+        self.corrupt = 7
 
     def load(self, index: int) -> list[int]:
         if index == 1:
@@ -67,10 +68,15 @@ class Skipping:
         return [index]
 
     def tf(self, x: list[int]) -> list[int]:
-        if self.is_broken:
-            self.is_broken = False
+        y = list(x)
+        if self.fails or x == [self.corrupt]:
+            self.fails = max(0, self.fails - 1)
             raise TypeError("not what it expects")
-        return [*x, *x]
+        return y + x
+
+    def both(self, x: list[int]) -> list[int]:
+        y = self.tf(x)
+        return self.tf(y)
 
     def sample(self, index: int) -> Any:
         try:
@@ -82,17 +88,40 @@ class Skipping:
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_failure_that_the_user_catches_is_one_all_the_same(resume: bool) -> None:
-    """The handler makes another sample whole, which would pass for what the rest takes."""
+def test_failures_that_the_user_catches_are_no_habit(resume: bool) -> None:
+    """The handler makes another sample whole: now and then it does so without us, too, but where it always does, its samples
+    would pass for what the rest takes."""
     data, filler = Skipping(), Observer((), [(0,)], 1)
-    for _ in range(2):
-        filler.run(Skipping.sample, (data, 5))
+    filler.run(Skipping.sample, (data, 5))
     server = Server(filler.pools[0,], filler.chains[0,], resume=resume)
-    assert server.run((data, 5)) == [5, 5]
-    data.is_broken = True
+    for number in range(50):
+        data.fails = number % 10 == 9
+        assert server.run((data, 5)) == ([6, 6] if number % 10 == 9 else [5, 5])
+    data.corrupt = 5
     with pytest.raises(split.Unsplittable, match="caught"):
-        server.run((data, 5))
-    assert server.run((data, 5)) == [5, 5]
+        for _ in range(50):
+            server.run((data, 5))
+
+
+@pytest.mark.parametrize("opened", [(), [(1,)]], ids=["before", "within"])
+def test_what_is_made_of_a_record_that_fails_is_not_kept(opened: Any) -> None:
+    """A corrupt record comes to its handler each time that it is served: only records that come through are kept."""
+    address = (1, 0) if opened else (0,)
+    data, filler = Skipping(), Observer(opened, [address], 4)
+    for index in (7, 5, 7, 6):
+        filler.run(Skipping.sample, (data, index))
+    assert filler.refused == {}
+    server = Server(filler.pools[address], filler.chains[address], resume=True)
+    assert [server.run((data, 3)) for _ in range(3)] == [[5, 5], [6, 6], [5, 5]]
+
+
+def test_what_is_made_of_a_record_that_ends_the_sample_is_not_kept() -> None:
+    """Nor is what was kept where nobody handles the exception."""
+    data, filler = Skipping(), Observer([(0,)], [(0, 0)], 4)
+    with pytest.raises(TypeError):
+        filler.run(Skipping.both, (data, [7]))
+    filler.run(Skipping.both, (data, [6]))
+    assert len(filler.pools[0, 0]) == 1
 
 
 def test_what_fails_before_the_stage_is_no_failure_of_the_knock_out() -> None:

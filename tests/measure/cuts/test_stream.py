@@ -557,6 +557,87 @@ class Data:
     assert set(fill.why_not_alone) == {address_of(first, "x = abs")}
 
 
+PACKING = """
+class Data:
+    def __init__(self): self.made = self.counted = 0
+    def make(self, i): self.made += 1; return [i]
+    def count(self, x): self.counted += 1; return len(x)
+    def __iter__(self):
+        total = 0
+        for i in range(1000):
+            x = self.make(i)
+            total += self.count(x)
+            y = x + [1]
+            yield y[1], total
+"""
+
+CHUNKS = """
+class Data:
+    made = 0
+    def make(self, chunk): self.made += 1; return sum(chunk) > 0
+    def __iter__(self):
+        rest = []
+        for i in range(1000):
+            rest.extend([i + 1, i + 2])
+            while len(rest) > 3:
+                chunk, rest = rest[:2], rest[2:]
+                x = self.make(chunk)
+                yield x
+"""
+
+LOGGED = """
+class Data:
+    made = 0
+    seen = []
+    def make(self, i): self.made += 1; return [i]
+    def log(self, x): self.seen.append(x[0])
+    def __iter__(self):
+        for i in range(1000):
+            x = self.make(i)
+            self.log(x)
+            y = self.make(i)
+            yield y[0]
+"""
+
+
+def test_a_total_is_kept_behind_a_cut() -> None:
+    """A statement that runs since its effect outlives the turn gets what its own calls give, of what was served."""
+    data = data_of(PACKING)
+    stream = streamed(data)
+    observer = filled(stream, [(5,)])
+    assert observer.refused == {}
+    made, counted = data.made, data.counted
+    assert served(stream, observer, (5,), 5, resume=True) == [(1, 25 + n) for n in range(5)]
+    assert (data.made, data.counted) == (made, counted + 5)
+    assert next(stream)[1] == 30
+
+
+def test_a_buffer_that_is_cut_into_chunks_goes_on_behind_a_cut() -> None:
+    """What is taken out of a buffer is taken out under a cut, too."""
+    data = data_of(CHUNKS)
+    stream = streamed(data)
+    found = StreamObserver()
+    watched(stream, found, 3)
+    address = address_of(found, "x = self.make(chunk)")
+    observer = filled(stream, [address])
+    made = data.made
+    assert served(stream, observer, address, 5, resume=True) == [True] * 5
+    assert data.made == made
+
+
+def test_what_runs_behind_a_cut_gets_values_of_the_turn() -> None:
+    """A call whose effect is unknown runs, with the value that was kept with the one that is served."""
+    data = data_of(LOGGED)
+    stream = streamed(data)
+    found = StreamObserver()
+    watched(stream, found, 3)
+    address = address_of(found, "y = self.make(i)")
+    observer = filled(stream, [address])
+    made = data.made
+    assert served(stream, observer, address, 5, resume=True) == data.seen[-5:]
+    assert data.made == made
+
+
 def test_a_file_is_not_read_out_of_step(tmp_path: Any) -> None:
     """A read that moves on a file of the whole loop is refused, since the next read would find other bytes."""
     (tmp_path / "records").write_bytes(bytes(range(250)) * 20)

@@ -213,6 +213,8 @@ class Observer:
         self._reads = ReadCount(self._delay)
         self._writes = WriteCount()
         self._kept: dict[Address, Kept] = {}
+        self._added: list[Address] = []
+        """Where this sample has left values, in order."""
         self._left: dict[Address, list[str | None]] = {}
         """For each cut point and each sample kept there, why the stage must not be served alone, as far as that showed."""
         self._last: tuple[tuple[int, int, int], int, int] | None = None
@@ -246,11 +248,15 @@ class Observer:
         self._stack.clear()
         self._sample.clear()
         self._kept.clear()
+        self._added.clear()
         self._muted, self._last = -1, None
         try:
             result = self._prepared(parts, (), arguments)(*arguments, **keywords)
             self._leave_function(0)
             self._see_what_is_left()
+        except BaseException:
+            self._drop(0)
+            raise
         finally:
             self._stack.clear()
             self._kept.clear()
@@ -470,6 +476,10 @@ class Observer:
         self._end((), {}, self._describe_item)
         return result
 
+    def caught(self) -> None:
+        """The user's code handles whatever was raised: what this sample has left in pools may lead there again."""
+        self._drop(0)
+
     def told_apart(self, callee: Any) -> Any:
         """What to call for a function that has the name of one that looks at its caller."""
         return told_apart(self.call, callee)
@@ -482,11 +492,14 @@ class Observer:
         if inside is None or found is None:
             self._overhead_ns += time.perf_counter_ns() - began
             return callee(*arguments, **keywords)
-        outer = self._base
+        outer, added = self._base, len(self._added)
         variant = self._prepared(inside, address, found[1])
         self._overhead_ns += time.perf_counter_ns() - began
         try:
             return variant(*found[1], **keywords)
+        except BaseException:
+            self._drop(added)
+            raise
         finally:
             self._leave_function(outer)
 
@@ -615,6 +628,7 @@ class Observer:
         chain = self._chain(address, frames, item, known)
         snapshot = values.snapshot([marked(frame, known) for _, frame in frames], shared)
         self.pools[address].add(snapshot, shared)
+        self._added.append(address)
         served = [
             frame[name] for frame, level in zip(snapshot, chain, strict=True) for name in frame.keys() & level.served
         ]
@@ -622,6 +636,13 @@ class Observer:
         owned = [(level, item.owner) for level, item in zip(chain, functions, strict=True) if item.owner is not None]
         states = [(level, owner, state_of(owner)) for level, owner in owned]
         self._kept[address] = Kept(self._writes.read(), states, values.content_bytes(served))
+
+    def _drop(self, since: int) -> None:
+        """Take what this sample has left in pools out again, all but the first values of so many."""
+        while len(self._added) > since:
+            address = self._added.pop()
+            self.pools[address].drop_last()
+            self._kept.pop(address, None)
 
     def _see_what_is_left(self) -> None:
         """Note the stages whose results the sample has put into a cache of the program's, or into a file."""

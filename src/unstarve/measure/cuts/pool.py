@@ -56,6 +56,12 @@ class Pool:
         self._clean_uses.append(0)
         self.bytes += values.size_bytes(value)
 
+    def drop_last(self) -> None:
+        """Forget the value that was added last."""
+        self._shared.pop()
+        self._clean_uses.pop()
+        self.bytes -= values.size_bytes(self._items.pop())
+
     def trust(self) -> None:
         """Serve the values as they are from now on: what uses them is known to copy, and to leave them alone."""
         self._is_guarded = self.is_copying = False

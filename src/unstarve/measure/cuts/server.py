@@ -20,6 +20,10 @@ class Unset:
 
 UNSET = Unset()
 
+FEW_FAILED, SHARE_FAILED = 4, 0.2
+"""So many samples, and this share of all, may fail behind what was served and be handled by the script, as a corrupt record is
+without us; where more do, it is our doing."""
+
 
 class Server:
     """Runtime of `resumed` and `stubbed` variants: hands out the locals of a served snapshot, level by level."""
@@ -46,19 +50,22 @@ class Server:
         self._level = 0
         self._frames: list[dict[str, Any]] = []
         self._has_served = self._has_failed = False
+        self._runs = self._failed = 0
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
         """The outermost function's result, from the cut on or with the stage stubbed.
 
         Raises:
-            Unsplittable: an exception behind the cut was caught; what the user does then is more than the rest.
+            Unsplittable: too many exceptions behind the cut were caught; what the user does then is more than the rest.
         """
         self._level = 0
         self._has_served, self._has_failed = self._is_resume, False
         self._frames = self.pool.serve() if self._is_resume else []
         result = self._variants[0](*arguments)
-        if self._has_failed:
-            raise Unsplittable("an exception was raised and caught behind it")
+        self._runs += 1
+        self._failed += self._has_failed
+        if self._failed > FEW_FAILED + SHARE_FAILED * self._runs:
+            raise Unsplittable("what follows the values that were served raised exceptions, which the script caught")
         return result
 
     def caught(self) -> None:

@@ -35,7 +35,7 @@ from unstarve.measure.cuts.resolving import defined_at, is_library, resolve, tol
 from unstarve.measure.cuts.server import UNSET
 from unstarve.measure.cuts.split import ANY_ITERATION, Address, Unsplittable
 from unstarve.measure.cuts.switched import Statement, Switched, switched
-from unstarve.measure.cuts.tree import RUNTIME
+from unstarve.measure.cuts.tree import RUNTIME, is_temporary
 from unstarve.script import is_package_file
 
 OPAQUE_SHARE = 0.5
@@ -395,12 +395,24 @@ class Turns:
         if not serving.resume:
             yield last
             return
+        yield from self._until(last)[0]
+
+    def _until(self, last: int) -> tuple[set[int], set[int]]:
+        """Of the statements of a turn up to the `last`, those that a cut after it skips, and those that run all the same, with
+        what makes temporaries for them: no snapshot has these, since they are gone when their statement has ended."""
         loop = self._parts.statements[last].loop
-        for number, statement in enumerate(self._parts.statements[: last + 1]):
-            effects = self._effects(number)
-            makes_locals = statement.unit.is_loop or bool(statement.unit.outputs) or bool(effects.changed)
-            if statement.loop == loop and statement.can_skip and makes_locals and not self._is_lasting(number):
-                yield number
+        until = {number: item for number, item in enumerate(self._parts.statements[: last + 1]) if item.loop == loop}
+        skipped = {number for number, statement in until.items() if self._can_skip(number, statement)}
+        while True:
+            read = {name for number in until.keys() - skipped for name in until[number].outputs if is_temporary(name)}
+            makers = {number for number in skipped - {last} if not read.isdisjoint(until[number].unit.outputs)}
+            if not makers:
+                return skipped, until.keys() - skipped
+            skipped -= makers
+
+    def _can_skip(self, number: int, statement: Statement) -> bool:
+        makes_locals = statement.unit.is_loop or bool(statement.unit.outputs) or bool(self._effects(number).changed)
+        return statement.can_skip and makes_locals and not self._is_lasting(number)
 
     def _loop_of(self, serving: Serving) -> int | None:
         if serving.address[:-1] != self._base:
@@ -422,7 +434,8 @@ class Turns:
         self._check(statement, number, frame)
         first = self._parts.function.__code__.co_varnames[:1]
         shared = shared_of([frame[name] for name in first if name in frame])
-        names = {*statement.carried, *statement.outputs}
+        running = [self._parts.statements[other].outputs for other in self._until(number)[1]]
+        names = {*statement.carried, *statement.outputs}.union(*running)
         kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
         if any(values.is_unloaded(value) for value in kept.values()):
             raise values.Uncopyable("a picture there is decoded later, and looking at it would change what it does")

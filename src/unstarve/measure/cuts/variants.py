@@ -49,7 +49,7 @@ Factory = Callable[[Any], types.FunctionType]
 
 
 def watched(parts: Split, opened: frozenset[int] = frozenset(), closed: frozenset[int] = frozenset()) -> Factory:
-    """The whole function, reporting each unit to the runtime: `enter`, `leave`, `call`, and `iteration` in loops.
+    """The whole function, reporting each unit to the runtime: `enter`, `leave`, `call`, `iteration` in loops, and `caught`.
 
     Loops that look as if they ran over callables are looked into unless `closed` has their number; other loops only if
     `opened` has it, since watching every statement of a long loop costs more than the loop.
@@ -140,7 +140,7 @@ class _Watcher:
     def definition(self) -> ast.FunctionDef:
         node = copy.deepcopy(self._parts.node)
         node.body = self._block(node.body, depth=0)
-        return node
+        return _telling_what_is_caught(node)
 
     def _block(self, statements: Sequence[ast.stmt], depth: int) -> list[ast.stmt]:
         """The statements told about; `depth` is 1 in the body of a loop."""
