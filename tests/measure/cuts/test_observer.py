@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from typing import Any
 
 import pytest
 import torch
 from generated import PRELUDE, Outcome, module_of
+from PIL import Image
 
 from unstarve.measure.cuts import split, variants
 from unstarve.measure.cuts.observer import Observer
@@ -37,6 +39,37 @@ def test_exceptions_pass_with_the_users_lines() -> None:
         watched.check(plain)
         assert (plain.error is None) == (index == 1)
     observer.close()
+
+
+class Pictures:
+    """Some of whose files are damaged, and replaced."""
+
+    def __init__(self, folder: Any) -> None:
+        self.folder = folder
+        for index in range(4):
+            Image.frombytes("L", (64, 64), random.Random(index).randbytes(4096)).save(folder / f"{index}.png")
+        data = bytearray((folder / "0.png").read_bytes())
+        data[2000:2200] = bytes(200)
+        (folder / "0.png").write_bytes(data)
+
+    def sample(self, index: int) -> Any:
+        picture = Image.open(self.folder / f"{index}.png")
+        try:
+            picture = picture.convert("RGB")
+        except OSError:
+            return "replaced"
+        return picture.getpixel((9, 9))
+
+
+def test_a_damaged_picture_is_met_as_without_us(tmp_path: Any) -> None:
+    """The user's code gets its decoder's error while it is watched and while values are kept, and other pictures are kept."""
+    data, first = Pictures(tmp_path), (0,)
+    observer, filler = Observer(), Observer(wanted=[first], limit=4)
+    for index in range(4):
+        assert observer.run(Pictures.sample, (data, index)) == data.sample(index)
+        assert filler.run(Pictures.sample, (data, index)) == data.sample(index)
+    assert not filler.refused
+    assert len(filler.pools[first]) == 3
 
 
 class Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import random
@@ -363,6 +364,66 @@ def test_forcing_leaves_errors_to_the_user(tmp_path: Any) -> None:
     values.force([picture])
     with pytest.raises(OSError, match="truncated"):
         picture.convert("L")
+
+
+def noise(seed: int) -> Image.Image:
+    return Image.frombytes("L", (64, 64), random.Random(seed).randbytes(4096))
+
+
+@pytest.fixture
+def damaged(tmp_path: Any) -> Any:
+    """A picture which PIL takes for decoded once it has failed to decode it."""
+    noise(0).save(tmp_path / "x.png")
+    data = bytearray((tmp_path / "x.png").read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 200] = bytes(200)
+    (tmp_path / "x.png").write_bytes(data)
+    return Image.open(tmp_path / "x.png")
+
+
+def _outcome(action: Any) -> str:
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "ok"
+
+
+def _look_by(name: str, picture: Any) -> None:
+    with contextlib.suppress(values.Uncopyable):
+        getattr(values, name)({"image": picture})
+
+
+@pytest.mark.parametrize("looks", [("force",), ("force", "force"), ("snapshot",), ("fingerprint",)])
+def test_looking_at_a_damaged_picture_does_not_mend_it(damaged: Any, looks: tuple[str, ...]) -> None:
+    """A picture that fails to be decoded once, and then not again, does so for the user's code, however it was looked at."""
+    untouched = Image.open(damaged.filename)
+    for name in (*looks, "fingerprint", "snapshot"):
+        _look_by(name, damaged)
+    assert values.is_unloaded(damaged)
+    for _ in range(2):
+        assert _outcome(lambda: damaged.convert("RGB")) == _outcome(lambda: untouched.convert("RGB"))
+    assert damaged.tobytes() == untouched.tobytes()
+    assert damaged.tile == untouched.tile
+    assert vars(damaged).keys() == vars(untouched).keys()
+
+
+@pytest.mark.parametrize("moves", [(0,), (1, 1), (1, 0, 0), (0, 1)])
+def test_a_damaged_frame_fails_once_and_not_in_place_of_another(tmp_path: Any, moves: tuple[int, ...]) -> None:
+    """Going on to another frame meets the errors that it would meet without us, and no others."""
+    frames = [noise(seed) for seed in range(2)]
+    frames[0].save(tmp_path / "x.gif", save_all=True, append_images=frames[1:])
+    data = bytearray((tmp_path / "x.gif").read_bytes())
+    data[2000:2300] = bytes([255]) * 300
+    (tmp_path / "x.gif").write_bytes(data)
+    looked_at, untouched = [Image.open(tmp_path / "x.gif") for _ in range(2)]
+    values.force(looked_at)
+    for frame in moves:
+        for action in ("seek", "load"):
+            arguments = (frame,) if action == "seek" else ()
+            expected = _outcome(lambda: getattr(untouched, action)(*arguments))  # noqa: B023
+            assert _outcome(lambda: getattr(looked_at, action)(*arguments)) == expected  # noqa: B023
+    assert looked_at.tobytes() == untouched.tobytes()
 
 
 def test_forcing_does_not_read_a_huge_map(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -603,6 +603,8 @@ class Observer:
         if any(address[:length] in self._mixed for length in range(1, len(address))):
             raise values.Uncopyable("its transforms come in another order for other samples")
         frames = self._frames(innermost)
+        if any(values.has_failed(value) for _, frame in frames for value in frame.values()):
+            return  # the next sample may have a picture that is whole
         shared = self._shared()
         known = {id(value) for value in shared}
         carrier = self._carrier(frames)

@@ -424,6 +424,8 @@ class Turns:
         shared = shared_of([frame[name] for name in first if name in frame])
         names = {*statement.carried, *statement.outputs}
         kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
+        if any(values.has_failed(value) for value in kept.values()):
+            return  # the next sample may have a picture that is whole
         if any(values.is_unloaded(value) for value in kept.values()):
             raise values.Uncopyable("a picture there is decoded later, and looking at it would change what it does")
         snapshot = values.snapshot([kept], shared)

@@ -194,6 +194,8 @@ def _copy_part(value: torch.Tensor) -> torch.Tensor:
 def _copy_picture(value: Any) -> Any:
     if not getattr(value, "_close_exclusive_fp_after_loading", True) and getattr(value, "is_animated", False):
         raise Uncopyable("a picture with several frames reads from its file later")
+    if not _decode(value):
+        raise Uncopyable("a picture that cannot be decoded cannot be copied")
     duplicate = value.copy()
     for name in ("format", "filename"):
         if hasattr(value, name):
@@ -316,14 +318,14 @@ def _has_storage(value: Any) -> bool:
 
 def is_unloaded(value: Any) -> bool:
     """Whether the value is a picture of PIL's that has not been decoded: decoding it now would change what it can do."""
-    return _is_picture(value) and bool(getattr(value, "tile", None))
+    return _is_picture(value) and (bool(getattr(value, "tile", None)) or has_failed(value))
 
 
 def force(value: Any, depth: int = 2) -> None:
     """Make a lazy value do its work now, so that the cost falls on the stage that created it.
 
-    Pictures are decoded, memory maps are read; containers are looked through. A value whose work fails is left alone:
-    the user's code will meet the error where it uses the value, if it does.
+    Pictures are decoded, memory maps are read; containers are looked through. The user's code meets the error of a value
+    whose work fails where it uses the value, if it does.
     """
     if depth < 0 or isinstance(value, _NEVER_LAZY):
         return
@@ -345,11 +347,44 @@ def _most_forced(array: Any) -> int:
     return FORCED_BYTES if _is_array(array.base) else FORCED_FILE_BYTES
 
 
-def _decode(picture: Any) -> None:
+def _decode(picture: Any) -> bool:
+    """Whether the picture can be decoded, which is done now; if not, the next that decodes it meets the same error."""
+    if has_failed(picture):
+        return False
+    tile = getattr(picture, "tile", None)
     try:
         picture.load()
-    except Exception:  # decoders raise many kinds, and which one is for the user's code to see
-        return
+    except Exception as error:  # decoders raise many kinds, and which one is for the user's code to see
+        if tile is not None:  # it comes from a file
+            picture.load = _FailedLoad(picture, tile, error)
+        return False
+    return True
+
+
+def has_failed(value: Any) -> bool:
+    """Whether the value is a picture that could not be decoded, of which the user's code is still to learn."""
+    return _is_picture(value) and type(getattr(value, "__dict__", {}).get("load")) is _FailedLoad
+
+
+class _FailedLoad:
+    """The `load` of a picture that we have tried to decode: it fails once more, for the user's code to see.
+
+    After some errors PIL takes a picture for decoded, however little of it is there, and the next `load` would succeed.
+    """
+
+    def __init__(self, picture: Any, tile: Any, error: Exception) -> None:
+        self._picture, self._tile, self._frame, self._error = picture, tile, picture.tell(), error
+        self._trace = error.__traceback__ and error.__traceback__.tb_next
+        self._tile_left = picture.tile
+        picture.tile = tile  # so that it counts as not decoded, as it would without us
+
+    def __call__(self) -> Any:
+        picture = self._picture
+        del picture.load
+        if picture.tile is not self._tile or picture.tell() != self._frame:  # another frame was gone to
+            return picture.load()
+        picture.tile = self._tile_left
+        raise self._error.with_traceback(self._trace)
 
 
 def _touch_pages(array: Any) -> None:
@@ -557,6 +592,8 @@ def _mark(part: Any) -> Any:
         return _tensor_mark(part)
     if _is_array(part):
         return (part.shape, part.strides, id(part) if part.dtype.hasobject else zlib.adler32(_memory(part)))
+    if _is_picture(part) and (is_unloaded(part) or not _decode(part)):
+        return (part.mode, part.size, id(part))
     if _is_picture(part):
         return (part.mode, part.size, zlib.adler32(part.tobytes()))
     if _is_plain_list(part):
