@@ -72,6 +72,20 @@ def test_a_damaged_picture_is_met_as_without_us(tmp_path: Any) -> None:
     assert len(filler.pools[first]) == 3
 
 
+def test_the_source_that_is_read_to_look_into_a_call_is_not_what_the_call_reads(tmp_path: Any) -> None:
+    """A statement that reads no file has read nothing, however long the file is that defines what it calls."""
+    path = tmp_path / "far.py"
+    path.write_text("#" * 10_000 + "\ndef far(x):\n    y = abs(x)\n    return y\n")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    module = module_of("class Data:\n    def sample(self, index):\n        x = far(index)\n        return x\n")
+    module.far = names["far"]
+    observer = Observer()
+    observer.run(module.Data.sample, (module.Data(), 1))
+    observer.close()
+    assert [(cost.name, cost.read_bytes, cost.read_calls) for cost in observer.costs.values()] == [("far", 0, 0)]
+
+
 class Table:
     """Finds variables where it is called from, as data frames do."""
 

@@ -929,3 +929,26 @@ class Data:
     expected = list(data_of(source))
     assert list(streamed(data_of(source))) == expected
     assert max(count for _, count in expected) == 2 or max(count for _, count in expected) == 1
+
+
+def test_what_watching_reads_inside_a_statement_is_not_what_the_statement_reads() -> None:
+    """The kernel's counters are read for each statement of a function that is looked into, and the stream reads no file."""
+    data = data_of(
+        """
+class Data:
+    def twice(self, x):
+        y = abs(x)
+        return y + x
+
+    def __iter__(self):
+        for x in range(100):
+            y = self.twice(x)
+            yield y
+"""
+    )
+    first = StreamObserver()
+    watched(streamed(data), first, 2)
+    observer = StreamObserver([address_of(first, "self.twice")])
+    watched(streamed(data), observer, 8)
+    assert len(observer.costs) > len(first.costs)
+    assert [cost.read_bytes for cost in observer.costs.values()] == [0] * len(observer.costs)

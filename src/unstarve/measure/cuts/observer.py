@@ -97,6 +97,8 @@ class Cost:
     """Read system calls."""
     read_samples: int = 0
     """Timed samples that read at least a page: a module imported on first use is read once, data every time."""
+    reading_samples: int = 0
+    """Timed samples that read anything."""
     faults: int = 0
     """Page faults."""
     storage_bytes: int = 0
@@ -119,6 +121,7 @@ class Cost:
         self.read_bytes += read_bytes
         self.read_calls += read_calls
         self.read_samples += read_bytes >= PAGE_BYTES
+        self.reading_samples += read_bytes > 0
         self.storage_bytes += storage_bytes
         self.faults += faults
 
@@ -210,7 +213,7 @@ class Observer:
         self.chains: dict[Address, list[Level]] = {}
         self.refused = {address: _VARIES for address in self._wanted if min(address) <= FIRST_CHOICE}
         self._delay = RunDelay()
-        self._reads = ReadCount(self._delay)
+        self._reads = ReadCount()
         self._writes = WriteCount()
         self._kept: dict[Address, Kept] = {}
         self._left: dict[Address, list[str | None]] = {}

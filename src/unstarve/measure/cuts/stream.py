@@ -531,7 +531,7 @@ class StreamObserver:
         self._record = False
         self._overhead_ns = 0
         self._delay = RunDelay()
-        self._reads = ReadCount(self._delay)
+        self._reads = ReadCount()
         self._last: tuple[int, ...] | None = None
         """The figures at the end of a statement, for the one that follows at once."""
         self.is_filling = limit > 0
