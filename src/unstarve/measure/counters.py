@@ -65,7 +65,7 @@ class OwnReads:
 
 def _read_so_far(text: bytes) -> tuple[int, int, int]:
     """Bytes and calls of system calls, and bytes from storage, from what the kernel writes into `io`."""
-    fields = text.split()
+    fields = text.split(None, 10)
     return int(fields[1]), int(fields[5]), int(fields[9])
 
 

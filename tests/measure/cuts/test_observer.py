@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -84,6 +86,68 @@ def test_the_source_that_is_read_to_look_into_a_call_is_not_what_the_call_reads(
     observer.run(module.Data.sample, (module.Data(), 1))
     observer.close()
     assert [(cost.name, cost.read_bytes, cost.read_calls) for cost in observer.costs.values()] == [("far", 0, 0)]
+
+
+CALLERS = """
+import inspect
+import logging
+import warnings
+
+def deprecated(x):
+    warnings.warn("say so", DeprecationWarning, stacklevel=2)
+    return x
+
+class Said:
+    def line(self, more=0):
+        return inspect.stack()[1].lineno + more
+
+class Data:
+    def sample(self, index):
+        log, said, many = logging.getLogger("sample"), Said(), {"more": 0}
+        log.info("here")
+        x = deprecated(index)
+        warnings.warn("and here")
+        lines = [said.line(), (said
+            .line()), said.line(
+                more=abs(0),
+            ), (said
+            .line(**many)), str(
+                said
+                .line())]
+        log.warning(
+            "there, %s",
+            abs(x),
+        )
+        return lines, x
+"""
+
+
+def _said(run: Any) -> tuple[Any, Any, Any]:
+    """What `run` gives, and where warnings and records say that they come from."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    log = logging.getLogger("sample")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            result = run()
+    finally:
+        log.removeHandler(handler)
+    places = [(record.pathname, record.lineno, record.funcName) for record in records]
+    return result, places, [(warning.filename, warning.lineno) for warning in found]
+
+
+def test_what_tells_the_line_of_its_caller_tells_the_users() -> None:
+    """Warnings, records of a log and whatever walks the stack point where they do without us."""
+    data = module_of(CALLERS).Data()
+    observer, sample = Observer(), type(data).sample
+    plain = _said(lambda: data.sample(3))
+    assert _said(lambda: observer.run(sample, (data, 3))) == plain
+    assert len(plain[1]) == len(plain[2]) == 2
+    observer.close()
 
 
 class Table:

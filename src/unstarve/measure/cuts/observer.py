@@ -37,7 +37,7 @@ from unstarve.measure.cuts.effects import (
     why_refused,
 )
 from unstarve.measure.cuts.pool import Pool
-from unstarve.measure.cuts.resolving import defined_at, held, is_library, item_name, resolve, step_of, told_apart
+from unstarve.measure.cuts.resolving import bound_to, defined_at, held, is_library, item_name, resolve, step_of
 from unstarve.measure.cuts.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unit, Unsplittable
 
 _VARIES = "which of several callables runs there differs between samples"
@@ -456,40 +456,46 @@ class Observer:
         else:
             self._end(names, frame, self._describe_item)
 
-    def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
-        """A unit's call: entered if it leads to a container, a nested dataset, a method of a library's dataset, or
-        where the observer was sent."""
+    def bound(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Callable[[], Any]:
+        """A unit's call, for the variant to make: entered if it leads to a container, a nested dataset, a method of a
+        library's dataset, or where the observer was sent."""
         if self._muted == self._base:
-            return callee(*arguments, **keywords)
+            return bound_to(callee, arguments, keywords)
         began = time.perf_counter_ns()
         chosen = self._chosen(callee, (*arguments, *keywords.values()))
         if chosen is None:
-            return self._call(began, callee, arguments, keywords)
+            return self._bound(began, callee, arguments, keywords)
         self._stack[-1].call = _Call(callee, None, True, arguments)
-        number, step = chosen
-        self._push(began, number, self._stack[-1].locals, counts=True)
+        self._overhead_ns += time.perf_counter_ns() - began
+        return functools.partial(self._run_choice, *chosen, callee, arguments, keywords)
+
+    def _run_choice(
+        self, number: int, step: Any, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        self._push(time.perf_counter_ns(), number, self._stack[-1].locals, counts=True)
         self._stack[-1].item = step
-        result = self._call(time.perf_counter_ns(), callee, arguments, keywords)
+        result = self._bound(time.perf_counter_ns(), callee, arguments, keywords)()
         self._end((), {}, self._describe_item)
         return result
 
-    def told_apart(self, callee: Any) -> Any:
-        """What to call for a function that has the name of one that looks at its caller."""
-        return told_apart(self.call, callee)
-
-    def _call(self, began: int, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _bound(
+        self, began: int, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Callable[[], Any]:
         address = self._address()
         found = resolve(callee, arguments)
         inside = self._enterable(address, found, callee) if found is not None else None
         self._stack[-1].call = _Call(callee, found, inside is not None, arguments)
+        self._overhead_ns += time.perf_counter_ns() - began
         if inside is None or found is None:
-            self._overhead_ns += time.perf_counter_ns() - began
-            return callee(*arguments, **keywords)
-        outer = self._base
-        variant = self._prepared(inside, address, found[1])
+            return bound_to(callee, arguments, keywords)
+        return functools.partial(self._run_inside, inside, address, found[1], keywords)
+
+    def _run_inside(self, inside: Split, address: Address, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        began, outer = time.perf_counter_ns(), self._base
+        variant = self._prepared(inside, address, arguments)
         self._overhead_ns += time.perf_counter_ns() - began
         try:
-            return variant(*found[1], **keywords)
+            return variant(*arguments, **keywords)
         finally:
             self._leave_function(outer)
 

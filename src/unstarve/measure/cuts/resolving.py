@@ -7,13 +7,10 @@ import operator
 import os
 import sysconfig
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-
-from unstarve.measure.cuts import split
-from unstarve.measure.cuts.split import Unsplittable
 
 _LIBRARY_PATHS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -38,6 +35,7 @@ def resolve(callee: Any, arguments: tuple[Any, ...]) -> tuple[types.FunctionType
     return None if isinstance(callee, type) else resolve_special("__call__", callee, arguments)
 
 
+_MAY_BE_OPEN = hasattr(functools, "Placeholder")
 _PLACEHOLDER = getattr(functools, "Placeholder", object())
 """Marks arguments that a partial (from Python 3.14 on) leaves open."""
 
@@ -92,21 +90,16 @@ def code_names(code: types.CodeType) -> set[str]:
     return found
 
 
-def told_apart(call: Callable[..., Any], callee: Any) -> Any:
-    """What to call for a function that has the name of one that looks at its caller: `call` of it, if it looks at none."""
-    return functools.partial(call, callee) if _looks_at_no_caller(callee) else callee
+def bound_to(callee: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Callable[[], Any]:
+    """The call as one without arguments, in which no frame of ours stands between who makes it and what is called: loggers,
+    warnings and queries over tables look for the line, the module or the variables of their caller."""
+    if callable(callee) and not _has_placeholder(arguments, keywords):
+        return functools.partial(callee, *arguments, **keywords)
+    return lambda: callee(*arguments, **keywords)  # which raises what it would
 
 
-def _looks_at_no_caller(callee: Any) -> bool:
-    """Whether it is a function of the user's that can be taken apart, and so looks at no frame."""
-    found = resolve(callee, ())
-    if found is None or is_library(found[0].__code__.co_filename):
-        return False
-    try:
-        split.split(found[0])
-    except Unsplittable:
-        return False
-    return True
+def _has_placeholder(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> bool:
+    return _MAY_BE_OPEN and any(argument is _PLACEHOLDER for argument in (*arguments, *keywords.values()))
 
 
 def step_of(item: Any) -> Any:
