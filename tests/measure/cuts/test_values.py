@@ -583,3 +583,58 @@ def test_fresh_containers_have_fresh_lists_of_points() -> None:
 @pytest.mark.parametrize("odd", [[1.0, torch.zeros(1)], 3.0, [[1.0]]])
 def test_a_list_with_anything_but_points_is_looked_through(odd: Any) -> None:
     assert len(list(values.leaves([[1.0, 2.0]] * 20 + [odd] + [[3.0, 4.0]] * 20))) > 2
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "bmp", "gif", "tif", "webp"])
+def test_a_copied_picture_knows_what_the_picture_knows(tmp_path: Any, kind: str) -> None:
+    """Tables, layers and texts of its file can be asked for where nothing more is read from it; its pixels are its own."""
+    try:
+        Image.effect_noise((16, 16), 50).save(tmp_path / f"x.{kind}")
+    except (KeyError, OSError):
+        pytest.skip("this PIL does not write it")
+    picture = Image.open(tmp_path / f"x.{kind}")
+    values.force(picture)
+    facts = ("format", "filename", "info", "quantization", "layers", "text", "n_frames")
+    before, copied = picture.tobytes(), values.snapshot(picture)
+    if type(copied) is not Image.Image:
+        assert type(copied) is type(picture)
+        assert [getattr(copied, fact, None) for fact in facts] == [getattr(picture, fact, None) for fact in facts]
+    assert (type(copied) is Image.Image) == (kind in ("gif", "tif"))
+    copied.putpixel((0, 0), 255 - copied.convert("L").getpixel((0, 0)))
+    assert copied.tobytes() != picture.tobytes() == before
+    values.snapshot(copied).resize((4, 4))
+    copied.close()
+    assert picture.resize((4, 4)).size == (4, 4)
+
+
+def test_bytes_that_change_through_a_view_show() -> None:
+    """An array over a buffer writes into it, and its length stays."""
+    buffer = bytearray(64)
+    before = values.fingerprint({"buffer": buffer})
+    np.frombuffer(buffer, np.uint8)[3] = 7
+    assert values.fingerprint({"buffer": buffer}) != before
+
+
+def test_an_element_of_a_structured_array_is_a_view_of_it() -> None:
+    """A change shows, the two are tied, and no copy of both pretends that they were not."""
+    table = np.zeros(4, [("a", "f4"), ("b", "i8")])
+    row = table[1]
+    before = values.fingerprint(row)
+    table["b"][1] = 9
+    assert values.fingerprint(row) != before
+    assert values.share_storage(table, row)
+    with pytest.raises(values.Uncopyable, match="record"):
+        values.snapshot({"table": table, "row": row})
+    assert values.snapshot({"row": row})["row"] == row
+
+
+def test_windows_over_an_array_stay_views_of_it() -> None:
+    """They show what is written into the array later, in the copy as in the original."""
+    array = np.arange(8.0)
+    windows = np.lib.stride_tricks.sliding_window_view(array, 3)
+    assert values.share_storage(array, windows)
+    copied = values.snapshot({"array": array, "windows": windows})
+    copied["array"][2] = 9
+    assert copied["windows"][:3, :].max() == 9
+    assert windows.max() == 7
+    assert copied["windows"].strides == windows.strides
