@@ -37,7 +37,16 @@ from unstarve.measure.cuts.effects import (
     why_refused,
 )
 from unstarve.measure.cuts.pool import Pool
-from unstarve.measure.cuts.resolving import bound_to, defined_at, held, is_library, item_name, resolve, step_of
+from unstarve.measure.cuts.resolving import (
+    attributes_of,
+    bound_to,
+    defined_at,
+    held,
+    is_library,
+    item_name,
+    resolve,
+    step_of,
+)
 from unstarve.measure.cuts.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unit, Unsplittable
 
 _VARIES = "which of several callables runs there differs between samples"
@@ -692,7 +701,7 @@ class Observer:
             now = state_of(item.owner)
             moved = {name for name in now if name not in item.state or item.state[name] != now[name]}
             held = {id(value) for value in frame.values()}
-            moved_held = {name for name in moved if id(vars(item.owner).get(name)) in held}
+            moved_held = {name for name in moved if id(attributes_of(item.owner).get(name)) in held}
             read = moved & attributes_read(level.parts, level.address, type(item.owner)) | moved_held
             if read:
                 return f"{type(item.owner).__name__}.{min(read)}"

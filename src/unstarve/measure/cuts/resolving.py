@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import os
 import sysconfig
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -117,11 +118,31 @@ def item_name(item: Any) -> str:
     return type(item).__name__
 
 
+def attributes_of(owner: Any) -> dict[str, Any]:
+    """The attributes that are set on the object, in its dictionary or in slots."""
+    own = getattr(owner, "__dict__", {})
+    slots = _slots(type(owner))
+    return {**own, **_set_slots(owner, slots)} if slots else own
+
+
+def _slots(kind: type) -> tuple[types.MemberDescriptorType, ...]:
+    kinds = [vars(base) for base in kind.__mro__ if "__slots__" in vars(base)]
+    return tuple(item for own in kinds for item in own.values() if isinstance(item, types.MemberDescriptorType))
+
+
+def _set_slots(owner: Any, slots: Iterable[types.MemberDescriptorType]) -> dict[str, Any]:
+    found = {}
+    for slot in slots:
+        with contextlib.suppress(AttributeError):  # it is not set
+            found[slot.__name__] = slot.__get__(owner)
+    return found
+
+
 def held(owner: Any) -> dict[int, int]:
     """The callables in the owner's lists, by identity, with their numbers."""
     try:
-        attributes = [owner, *getattr(owner, "__dict__", {}).values()]
-        modules = attributes[1:] and owner.__dict__.get("_modules")
+        own = attributes_of(owner)
+        attributes, modules = [owner, *own.values()], own.get("_modules")
         attributes += modules.values() if isinstance(modules, dict) else ()
         lists = [value for value in attributes if isinstance(value, _SEQUENCES) and len(value) <= MOST_CHOICES]
         items = [item for value in lists for item in value]

@@ -32,7 +32,7 @@ from unstarve.measure.cuts import keeping, split, values
 from unstarve.measure.cuts.effects import is_as_large, keeps, marked, shared_of, why_refused
 from unstarve.measure.cuts.observer import Cost, Known, Observer, is_data, without_overhead
 from unstarve.measure.cuts.pool import Pool
-from unstarve.measure.cuts.resolving import bound_to, defined_at, is_library, resolve
+from unstarve.measure.cuts.resolving import attributes_of, bound_to, defined_at, is_library, resolve
 from unstarve.measure.cuts.server import UNSET
 from unstarve.measure.cuts.split import ANY_ITERATION, Address, Unsplittable
 from unstarve.measure.cuts.switched import Statement, Switched, switched
@@ -456,7 +456,7 @@ class Turns:
         for name, attribute in sorted(keeping.stores_in_turn(self._parts, number, self._from(number)), key=str):
             holder = frame.get(name, function.__globals__.get(name))
             if attribute is not None:
-                holder = getattr(holder, "__dict__", {}).get(attribute)
+                holder = attributes_of(holder).get(attribute)
             if not isinstance(holder, _QUEUES):
                 return keeps(name if attribute is None else f"{name}.{attribute}")
         return None
@@ -776,7 +776,7 @@ class StreamObserver:
 
 def _lengths(frame: dict[str, Any], statement: Statement, owner: Any) -> dict[str, int]:
     seen = {name: frame[name] for name in statement.foreign if isinstance(frame.get(name), _BUFFERS)}
-    kept = {f".{name}": item for name, item in getattr(owner, "__dict__", {}).items() if isinstance(item, _QUEUES)}
+    kept = {f".{name}": item for name, item in attributes_of(owner).items() if isinstance(item, _QUEUES)}
     return {name: len(item) for name, item in (seen | kept).items()}
 
 
