@@ -221,6 +221,8 @@ class Stage:
     """Bytes that system calls read during the timed samples, page cache included."""
     read_calls: float = 0
     """Read system calls during the timed samples."""
+    reading_samples: int | None = None
+    """Timed samples that read anything; None where that was not counted."""
     decodes: bool = False
     """Whether the statement calls something that decodes, by its name."""
     faults: int = 0

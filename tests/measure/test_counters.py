@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from unstarve.measure.counters import ReadCount, RunDelay, cpu_ns
+from unstarve.measure.counters import OWN_READS, ReadCount, RunDelay, WriteCount, cpu_ns
 
 SIZE = 4 << 20
 
 
 @pytest.fixture
 def count():
-    found = ReadCount(RunDelay())
+    found = ReadCount()
     if found.read() == (0, 0, 0):
         pytest.skip("this kernel does not say what a process reads")
     yield found
@@ -73,6 +74,34 @@ def test_what_the_counters_read_is_not_counted(count: ReadCount) -> None:
     before = count.read()
     for _ in range(5):
         assert count.read() == before
+
+
+def test_what_is_read_for_our_sake_is_not_counted(count: ReadCount, tmp_path: Path) -> None:
+    """Neither by other instruments, nor of a file that is read between two looks."""
+    path, others = written(tmp_path), ReadCount()
+    before = count.read()
+    delay, writes = RunDelay(), WriteCount()
+    for instrument in (delay.read_ns, writes.read, others.read):
+        instrument()
+    with OWN_READS.counting():
+        path.read_bytes()
+    others.close()
+    writes.close()
+    assert count.read()[:2] == before[:2]
+
+
+@pytest.mark.parametrize(("size", "counted_size"), [(100, 0), (SIZE, SIZE)])
+def test_threads_that_read_data_count_and_those_that_talk_do_not(
+    count: ReadCount, tmp_path: Path, size: int, counted_size: int
+) -> None:
+    """A stage may read in threads of its own; a batch is handed over with a few bytes."""
+    path = tmp_path / "x"
+    path.write_bytes(bytes(size))
+    before = count.read()
+    thread = threading.Thread(target=path.read_bytes)
+    thread.start()
+    thread.join()
+    assert count.read()[0] - before[0] == counted_size
 
 
 def test_without_a_count_all_is_nothing(count: ReadCount) -> None:

@@ -263,3 +263,10 @@ def test_loops_are_no_calls_on_the_way_down() -> None:
     opened = [(0,), (0, 1)]
     assert plan.to_open(costs, opened, 100, depth=2) == [(0, 1, -1, 2)]
     assert plan.to_open(costs, opened, 100, depth=1) == []
+
+
+def test_a_stage_says_in_how_many_samples_it_read() -> None:
+    """Over all workers: what reads in one sample only was once in need of a module."""
+    parts = [{(0,): cost(100, 100, reading_samples=1)}, {(0,): cost(100, 100, reading_samples=2)}]
+    stages = [node.stage for node in plan.nodes(plan.unperturbed([parts]), 400)]
+    assert [stage.reading_samples for stage in stages] == [3]

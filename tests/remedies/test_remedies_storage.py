@@ -261,6 +261,15 @@ def test_small_reads_are_told_what_the_ceiling_takes() -> None:
     assert given(reading(1 << 20, 2), "larger-files") is None
 
 
+def test_a_stage_that_reads_once_in_a_while_has_no_small_files() -> None:
+    """It has imported a module, and waits for something else."""
+    recording = reading(4096, 2)
+    for samples, is_given in ((10, True), (5, True), (1, False), (None, True)):
+        stage = dataclasses.replace(recording.stages[0], reading_samples=samples)
+        found = given(dataclasses.replace(recording, stages=(stage,)), "larger-files")
+        assert (found is not None) == is_given
+
+
 def test_small_reads_that_compute_have_no_latency_to_spare() -> None:
     """What unpacks a file from the page cache is as slow in a larger one."""
     assert given(reading(4096, 2, cpu=1.0), "larger-files") is None

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 import weakref
+from collections.abc import Iterator
 from typing import NamedTuple
 
 try:
@@ -56,6 +57,53 @@ def page_faults() -> int:
     return used.minor_faults + used.major_faults
 
 
+class OwnReads:
+    """What this process has read for our sake so far, which the kernel counts among its reads."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """Bytes that system calls read."""
+        self.calls = 0
+        """Read system calls."""
+
+    def pread(self, file: int, size: int) -> bytes:
+        """The beginning of a file, which is read for our sake."""
+        text = os.pread(file, size, 0)
+        self.bytes += len(text)
+        self.calls += 1
+        return text
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """All that this thread reads inside is read for our sake."""
+        try:
+            file = os.open("/proc/thread-self/io", os.O_RDONLY)
+        except OSError:  # then nobody counts what is read
+            yield
+            return
+        try:
+            before = _read_so_far(os.pread(file, 256, 0))
+            try:
+                yield
+            finally:
+                text = os.pread(file, 256, 0)
+                now = _read_so_far(text)
+                self.bytes += now[0] - before[0] + len(text)
+                self.calls += now[1] - before[1] + 1
+        finally:
+            os.close(file)
+
+
+def _read_so_far(text: bytes) -> tuple[int, int, int]:
+    """Bytes and calls of system calls, and bytes from storage, from what the kernel writes into `io`."""
+    fields = text.split(None, 10)
+    return int(fields[1]), int(fields[5]), int(fields[9])
+
+
+OWN_READS = OwnReads()
+"""Of this process: the kernel has one count for all who look at it."""
+
+
 class RunDelay:
     """How long this process's main thread was ready to run but waited for a core, from `/proc/self/schedstat`.
 
@@ -65,10 +113,6 @@ class RunDelay:
 
     def __init__(self) -> None:
         self._file: int | None = None
-        self.own_bytes = 0
-        """Bytes that reading this counter has read so far, which the kernel counts among the process's reads."""
-        self.own_calls = 0
-        """Reads of this counter so far."""
         try:
             self._file = os.open("/proc/self/schedstat", os.O_RDONLY)
             weakref.finalize(self, os.close, self._file)
@@ -79,10 +123,7 @@ class RunDelay:
         """The delay so far."""
         if self._file is None:
             return 0
-        text = os.pread(self._file, 64, 0)
-        self.own_bytes += len(text)
-        self.own_calls += 1
-        return int(text.split()[1])
+        return int(OWN_READS.pread(self._file, 64).split()[1])
 
 
 class _Counters:
@@ -101,32 +142,44 @@ class _Counters:
 
 
 class ReadCount(_Counters):
-    """What this process has read so far, from `/proc/self/io`, without what these counters read.
+    """What this process has read so far, from `/proc/self/io`, without what was read for our sake.
 
     Bytes from storage are those of the reads that the kernel sent to a device, or to a network file system that counts
     them, for this process: what it reads ahead is among them, and so are pages of mapped files. Bytes from the page
     cache are not, nor are those of file systems that count nothing, such as tmpfs.
 
-    Args:
-        delay: the other counter in use, whose reads are not the program's either.
+    What other threads than the one that made this counter have read between two looks, and programs that have ended, counts
+    from a page on: less is what threads say to each other when a batch is handed over.
     """
 
-    def __init__(self, delay: RunDelay) -> None:
+    def __init__(self) -> None:
         super().__init__("/proc/self/io")
-        self._delay = delay
-        self._own_bytes = self._own_calls = 0
+        self._thread = _Counters("/proc/thread-self/io")
+        self._others = self._seen = (0, 0)
+
+    def close(self) -> None:
+        """Give back the file descriptors."""
+        super().close()
+        self._thread.close()
 
     def read(self) -> tuple[int, int, int]:
         """Bytes and calls of system calls, and bytes from storage; zeros where the kernel does not say."""
-        if self._file is None:
+        if self._file is None or self._thread._file is None:
             return 0, 0, 0
-        text = os.pread(self._file, 256, 0)
-        fields = text.split()
-        own_bytes = self._own_bytes + self._delay.own_bytes
-        own_calls = self._own_calls + self._delay.own_calls
-        self._own_bytes += len(text)
-        self._own_calls += 1
-        return int(fields[1]) - own_bytes, int(fields[5]) - own_calls, int(fields[9])
+        own_bytes, own_calls = OWN_READS.bytes, OWN_READS.calls
+        text = OWN_READS.pread(self._thread._file, 256)
+        size, calls, _ = _read_so_far(text)
+        all_size, all_calls, stored = _read_so_far(OWN_READS.pread(self._file, 256))
+        others_size, others_calls = self._read_by_others(all_size - size - len(text), all_calls - calls - 1)
+        return size - own_bytes + others_size, calls - own_calls + others_calls, stored
+
+    def _read_by_others(self, size: int, calls: int) -> tuple[int, int]:
+        """Bytes and calls so far that count, of so many."""
+        more_size, more_calls = size - self._seen[0], calls - self._seen[1]
+        self._seen = size, calls
+        if more_size >= PAGE_BYTES:
+            self._others = self._others[0] + more_size, self._others[1] + more_calls
+        return self._others
 
 
 class WriteCount(_Counters):
@@ -138,4 +191,4 @@ class WriteCount(_Counters):
 
     def read(self) -> int:
         """The bytes so far."""
-        return 0 if self._file is None else int(os.pread(self._file, 256, 0).split()[3])
+        return 0 if self._file is None else int(OWN_READS.pread(self._file, 256).split()[3])

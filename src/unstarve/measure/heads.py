@@ -12,7 +12,7 @@ import ast
 import statistics
 import time
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -182,7 +182,9 @@ class _Observer(Observer):
             until, inside = _names_until(parts, number)
             self.seeding |= draws.seeding_names(until) | draws.seeding_names(inside, parts.function, owner)
 
-    def _call(self, began: int, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _bound(
+        self, began: int, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Callable[[], Any]:
         found = resolve(callee, arguments)
         if found is not None:
             owner = next(iter(found[1]), None)
@@ -190,7 +192,7 @@ class _Observer(Observer):
             if place not in self._looked_at and self._enterable(self._address(), found, callee) is None:
                 self._looked_at.add(place)
                 self.seeding |= draws.seeding(found[0], owner)
-        return super()._call(began, callee, arguments, keywords)
+        return super()._bound(began, callee, arguments, keywords)
 
     def has_drawn(self) -> bool:
         """Whether random numbers have been drawn since this observer was made."""

@@ -83,6 +83,7 @@ def _merged(parts: Sequence[Sequence[tuple[Address, Cost]]]) -> dict[Address, Co
             known.read_bytes += cost.read_bytes
             known.read_calls += cost.read_calls
             known.read_samples += cost.read_samples
+            known.reading_samples += cost.reading_samples
             known.storage_bytes += cost.storage_bytes
             known.faults += cost.faults
             known.why_whole = known.why_whole or cost.why_whole
@@ -122,7 +123,7 @@ def unperturbed(passes: Sequence[Sequence[Mapping[Address, Cost]]]) -> dict[Addr
     return found
 
 
-_COUNTS = ("read_bytes", "read_calls", "read_samples", "faults", "storage_bytes")
+_COUNTS = ("read_bytes", "read_calls", "read_samples", "reading_samples", "faults", "storage_bytes")
 
 
 def _scaled(figures: Sequence[int], scale: float, samples: int) -> list[int]:
@@ -341,6 +342,7 @@ def _stage(
         delay_ns=tuple(cost.delay_ns),
         read_bytes=cost.read_bytes,
         read_calls=cost.read_calls,
+        reading_samples=cost.reading_samples,
         decodes=any(_DECODE.search(name) or _DECODES_PATH.search(name) for name in _called(cost.callee, text)),
         faults=cost.faults,
         storage_bytes=cost.storage_bytes,

@@ -28,6 +28,7 @@ def larger_files(recording: Recording, report: Report, culprit: Culprit) -> Reme
         or stage is None
         or not stage.read_bytes
         or not stage.wall_ns
+        or _reads_seldom(stage)
     ):
         return None
     size, calls = stage.read_bytes / len(stage.wall_ns), stage.read_calls / len(stage.wall_ns)
@@ -45,6 +46,12 @@ def larger_files(recording: Recording, report: Report, culprit: Culprit) -> Reme
         predicted_gain=culprit.gain,
         about=culprit.stage,
     )
+
+
+def _reads_seldom(stage: Stage) -> bool:
+    """Whether most samples that ran through the stage read nothing there: others meet a module that is imported."""
+    ran = sum(wall > 0 for wall in stage.wall_ns)
+    return stage.reading_samples is not None and 2 * stage.reading_samples < ran
 
 
 def concurrent_reads(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:

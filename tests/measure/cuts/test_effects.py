@@ -13,6 +13,7 @@ from PIL import Image
 from unstarve.measure.cuts import split
 from unstarve.measure.cuts.effects import is_as_large
 from unstarve.measure.cuts.observer import Observer
+from unstarve.measure.cuts.resolving import attributes_of
 from unstarve.measure.cuts.server import Server
 
 
@@ -47,6 +48,29 @@ def refusals(body: str) -> str:
 def test_unsafe_cuts_are_refused(body: str, reason: str) -> None:
     """A cut that could give a wrong sample is refused, with the reason."""
     assert reason in refusals(body)
+
+
+SLOTTED = """
+class Data:
+    __slots__ = ("__last", "count")
+
+    def sample(self, index):
+        self.__last = [index]
+        x = abs(index)
+        y = x + len(self.__last) + self.__last[0]
+        return y
+"""
+
+
+def test_an_attribute_in_a_slot_carries_data_like_any_other() -> None:
+    """A cut behind which it is read would serve the value of one sample with the attribute of another."""
+    module = module_of(SLOTTED)
+    filler, data = Observer((), [(0,), (1,)], 2), module.Data()
+    for index in range(3):
+        filler.run(module.Data.sample, (data, index))
+    filler.close()
+    assert "data pass through Data._Data__last" in filler.refused[1,]
+    assert attributes_of(data) == {"_Data__last": [2]}
 
 
 def test_a_cache_that_the_first_sample_makes_is_no_reason() -> None:

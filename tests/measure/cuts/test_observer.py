@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import random
 import sys
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from generated import PRELUDE, Outcome, module_of
+from PIL import Image
 
 from unstarve.measure.cuts import split, variants
 from unstarve.measure.cuts.observer import Observer
@@ -36,6 +40,113 @@ def test_exceptions_pass_with_the_users_lines() -> None:
         watched = Outcome(module, lambda: observer.run(module.Data.__getitem__, (data, index)))  # noqa: B023
         watched.check(plain)
         assert (plain.error is None) == (index == 1)
+    observer.close()
+
+
+class Pictures:
+    """Some of whose files are damaged, and replaced."""
+
+    def __init__(self, folder: Any) -> None:
+        self.folder = folder
+        for index in range(4):
+            Image.frombytes("L", (64, 64), random.Random(index).randbytes(4096)).save(folder / f"{index}.png")
+        data = bytearray((folder / "0.png").read_bytes())
+        data[2000:2200] = bytes(200)
+        (folder / "0.png").write_bytes(data)
+
+    def sample(self, index: int) -> Any:
+        picture = Image.open(self.folder / f"{index}.png")
+        try:
+            picture = picture.convert("RGB")
+        except OSError:
+            return "replaced"
+        return picture.getpixel((9, 9))
+
+
+def test_a_damaged_picture_is_met_as_without_us(tmp_path: Any) -> None:
+    """The user's code gets its decoder's error while it is watched and while values are kept, and other pictures are kept."""
+    data, first = Pictures(tmp_path), (0,)
+    observer, filler = Observer(), Observer(wanted=[first], limit=4)
+    for index in range(4):
+        assert observer.run(Pictures.sample, (data, index)) == data.sample(index)
+        assert filler.run(Pictures.sample, (data, index)) == data.sample(index)
+    assert not filler.refused
+    assert len(filler.pools[first]) == 3
+
+
+def test_the_source_that_is_read_to_look_into_a_call_is_not_what_the_call_reads(tmp_path: Any) -> None:
+    """A statement that reads no file has read nothing, however long the file is that defines what it calls."""
+    path = tmp_path / "far.py"
+    path.write_text("#" * 10_000 + "\ndef far(x):\n    y = abs(x)\n    return y\n")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    module = module_of("class Data:\n    def sample(self, index):\n        x = far(index)\n        return x\n")
+    module.far = names["far"]
+    observer = Observer()
+    observer.run(module.Data.sample, (module.Data(), 1))
+    observer.close()
+    assert [(cost.name, cost.read_bytes, cost.read_calls) for cost in observer.costs.values()] == [("far", 0, 0)]
+
+
+CALLERS = """
+import inspect
+import logging
+import warnings
+
+def deprecated(x):
+    warnings.warn("say so", DeprecationWarning, stacklevel=2)
+    return x
+
+class Said:
+    def line(self, more=0):
+        return inspect.stack()[1].lineno + more
+
+class Data:
+    def sample(self, index):
+        log, said, many = logging.getLogger("sample"), Said(), {"more": 0}
+        log.info("here")
+        x = deprecated(index)
+        warnings.warn("and here")
+        lines = [said.line(), (said
+            .line()), said.line(
+                more=abs(0),
+            ), (said
+            .line(**many)), str(
+                said
+                .line())]
+        log.warning(
+            "there, %s",
+            abs(x),
+        )
+        return lines, x
+"""
+
+
+def _said(run: Any) -> tuple[Any, Any, Any]:
+    """What `run` gives, and where warnings and records say that they come from."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    log = logging.getLogger("sample")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            result = run()
+    finally:
+        log.removeHandler(handler)
+    places = [(record.pathname, record.lineno, record.funcName) for record in records]
+    return result, places, [(warning.filename, warning.lineno) for warning in found]
+
+
+def test_what_tells_the_line_of_its_caller_tells_the_users() -> None:
+    """Warnings, records of a log and whatever walks the stack point where they do without us."""
+    data = module_of(CALLERS).Data()
+    observer, sample = Observer(), type(data).sample
+    plain = _said(lambda: data.sample(3))
+    assert _said(lambda: observer.run(sample, (data, 3))) == plain
+    assert len(plain[1]) == len(plain[2]) == 2
     observer.close()
 
 

@@ -57,11 +57,8 @@ class Quiet:
     def each(self, items: Any) -> Any:
         return items
 
-    def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
-        return callee(*arguments, **keywords)
-
-    def told_apart(self, callee: Any) -> Any:
-        return callee
+    def bound(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        return functools.partial(callee, *arguments, **keywords)
 
     def load(self, names: Any, present: Any = None) -> Any:
         return [self.frame.get(name) for name in names]

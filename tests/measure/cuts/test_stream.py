@@ -7,6 +7,7 @@ import linecache
 import random
 import textwrap
 import time
+import warnings
 from typing import Any
 
 import pytest
@@ -1010,3 +1011,52 @@ class Data:
     expected = list(data_of(source))
     assert list(streamed(data_of(source))) == expected
     assert max(count for _, count in expected) == 2 or max(count for _, count in expected) == 1
+
+
+def test_what_watching_reads_inside_a_statement_is_not_what_the_statement_reads() -> None:
+    """The kernel's counters are read for each statement of a function that is looked into, and the stream reads no file."""
+    data = data_of(
+        """
+class Data:
+    def twice(self, x):
+        y = abs(x)
+        return y + x
+
+    def __iter__(self):
+        for x in range(100):
+            y = self.twice(x)
+            yield y
+"""
+    )
+    first = StreamObserver()
+    watched(streamed(data), first, 2)
+    observer = StreamObserver([address_of(first, "self.twice")])
+    watched(streamed(data), observer, 8)
+    assert len(observer.costs) > len(first.costs)
+    assert [cost.read_bytes for cost in observer.costs.values()] == [0] * len(observer.costs)
+
+
+def test_warnings_of_a_stream_point_at_its_lines() -> None:
+    """What a statement calls finds the user's frame above it, and the line there."""
+    source = """
+import warnings
+
+def deprecated():
+    warnings.warn("here", stacklevel=2)
+
+class Data:
+    def __iter__(self):
+        for x in range(3):
+            deprecated()
+            y = abs(x)
+            yield y
+"""
+    places = []
+    for is_watched in (False, True):
+        stream, observer = streamed(data_of(source)), StreamObserver()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            _ = watched(stream, observer, 3) if is_watched else list(stream)
+        places.append([(warning.filename.startswith("/stream/"), warning.lineno) for warning in found])
+        observer.close()
+    assert places[0] == places[1] == [(True, 10)] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import random
@@ -365,6 +366,66 @@ def test_forcing_leaves_errors_to_the_user(tmp_path: Any) -> None:
         picture.convert("L")
 
 
+def noise(seed: int) -> Image.Image:
+    return Image.frombytes("L", (64, 64), random.Random(seed).randbytes(4096))
+
+
+@pytest.fixture
+def damaged(tmp_path: Any) -> Any:
+    """A picture which PIL takes for decoded once it has failed to decode it."""
+    noise(0).save(tmp_path / "x.png")
+    data = bytearray((tmp_path / "x.png").read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 200] = bytes(200)
+    (tmp_path / "x.png").write_bytes(data)
+    return Image.open(tmp_path / "x.png")
+
+
+def _outcome(action: Any) -> str:
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "ok"
+
+
+def _look_by(name: str, picture: Any) -> None:
+    with contextlib.suppress(values.Uncopyable):
+        getattr(values, name)({"image": picture})
+
+
+@pytest.mark.parametrize("looks", [("force",), ("force", "force"), ("snapshot",), ("fingerprint",)])
+def test_looking_at_a_damaged_picture_does_not_mend_it(damaged: Any, looks: tuple[str, ...]) -> None:
+    """A picture that fails to be decoded once, and then not again, does so for the user's code, however it was looked at."""
+    untouched = Image.open(damaged.filename)
+    for name in (*looks, "fingerprint", "snapshot"):
+        _look_by(name, damaged)
+    assert values.is_unloaded(damaged)
+    for _ in range(2):
+        assert _outcome(lambda: damaged.convert("RGB")) == _outcome(lambda: untouched.convert("RGB"))
+    assert damaged.tobytes() == untouched.tobytes()
+    assert damaged.tile == untouched.tile
+    assert vars(damaged).keys() == vars(untouched).keys()
+
+
+@pytest.mark.parametrize("moves", [(0,), (1, 1), (1, 0, 0), (0, 1)])
+def test_a_damaged_frame_fails_once_and_not_in_place_of_another(tmp_path: Any, moves: tuple[int, ...]) -> None:
+    """Going on to another frame meets the errors that it would meet without us, and no others."""
+    frames = [noise(seed) for seed in range(2)]
+    frames[0].save(tmp_path / "x.gif", save_all=True, append_images=frames[1:])
+    data = bytearray((tmp_path / "x.gif").read_bytes())
+    data[2000:2300] = bytes([255]) * 300
+    (tmp_path / "x.gif").write_bytes(data)
+    looked_at, untouched = [Image.open(tmp_path / "x.gif") for _ in range(2)]
+    values.force(looked_at)
+    for frame in moves:
+        for action in ("seek", "load"):
+            arguments = (frame,) if action == "seek" else ()
+            expected = _outcome(lambda: getattr(untouched, action)(*arguments))  # noqa: B023
+            assert _outcome(lambda: getattr(looked_at, action)(*arguments)) == expected  # noqa: B023
+    assert looked_at.tobytes() == untouched.tobytes()
+
+
 def test_forcing_does_not_read_a_huge_map(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory map of a whole data set is not read because one sample opened it."""
     monkeypatch.setattr(values, "FORCED_FILE_BYTES", 100)
@@ -522,3 +583,58 @@ def test_fresh_containers_have_fresh_lists_of_points() -> None:
 @pytest.mark.parametrize("odd", [[1.0, torch.zeros(1)], 3.0, [[1.0]]])
 def test_a_list_with_anything_but_points_is_looked_through(odd: Any) -> None:
     assert len(list(values.leaves([[1.0, 2.0]] * 20 + [odd] + [[3.0, 4.0]] * 20))) > 2
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "bmp", "gif", "tif", "webp"])
+def test_a_copied_picture_knows_what_the_picture_knows(tmp_path: Any, kind: str) -> None:
+    """Tables, layers and texts of its file can be asked for where nothing more is read from it; its pixels are its own."""
+    try:
+        Image.effect_noise((16, 16), 50).save(tmp_path / f"x.{kind}")
+    except (KeyError, OSError):
+        pytest.skip("this PIL does not write it")
+    picture = Image.open(tmp_path / f"x.{kind}")
+    values.force(picture)
+    facts = ("format", "filename", "info", "quantization", "layers", "text", "n_frames")
+    before, copied = picture.tobytes(), values.snapshot(picture)
+    if type(copied) is not Image.Image:
+        assert type(copied) is type(picture)
+        assert [getattr(copied, fact, None) for fact in facts] == [getattr(picture, fact, None) for fact in facts]
+    assert (type(copied) is Image.Image) == (kind in ("gif", "tif"))
+    copied.putpixel((0, 0), 255 - copied.convert("L").getpixel((0, 0)))
+    assert copied.tobytes() != picture.tobytes() == before
+    values.snapshot(copied).resize((4, 4))
+    copied.close()
+    assert picture.resize((4, 4)).size == (4, 4)
+
+
+def test_bytes_that_change_through_a_view_show() -> None:
+    """An array over a buffer writes into it, and its length stays."""
+    buffer = bytearray(64)
+    before = values.fingerprint({"buffer": buffer})
+    np.frombuffer(buffer, np.uint8)[3] = 7
+    assert values.fingerprint({"buffer": buffer}) != before
+
+
+def test_an_element_of_a_structured_array_is_a_view_of_it() -> None:
+    """A change shows, the two are tied, and no copy of both pretends that they were not."""
+    table = np.zeros(4, [("a", "f4"), ("b", "i8")])
+    row = table[1]
+    before = values.fingerprint(row)
+    table["b"][1] = 9
+    assert values.fingerprint(row) != before
+    assert values.share_storage(table, row)
+    with pytest.raises(values.Uncopyable, match="record"):
+        values.snapshot({"table": table, "row": row})
+    assert values.snapshot({"row": row})["row"] == row
+
+
+def test_windows_over_an_array_stay_views_of_it() -> None:
+    """They show what is written into the array later, in the copy as in the original."""
+    array = np.arange(8.0)
+    windows = np.lib.stride_tricks.sliding_window_view(array, 3)
+    assert values.share_storage(array, windows)
+    copied = values.snapshot({"array": array, "windows": windows})
+    copied["array"][2] = 9
+    assert copied["windows"][:3, :].max() == 9
+    assert windows.max() == 7
+    assert copied["windows"].strides == windows.strides

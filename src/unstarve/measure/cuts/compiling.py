@@ -7,6 +7,7 @@ user's file name and line numbers, so that tracebacks read as if nothing had hap
 from __future__ import annotations
 
 import ast
+import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -18,9 +19,6 @@ from unstarve.measure.cuts.tree import RUNTIME, last_name
 
 _CALLER_READERS = FRAME_READERS | {"super", "globals", "vars", "dir"}
 """Functions that look at the frame which calls them, by name."""
-
-_NAMESAKES = frozenset(("query", "evaluate", "getframe", "stack", "warn"))
-"""The same of libraries: pandas' and numexpr's find the user's variables there. Methods of the user's may be called so."""
 
 
 # --- Talking to the runtime -------------------------------------------------------------------------------------------
@@ -48,18 +46,15 @@ def leading_releases(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def redirect(node: Any, method: str) -> Any:
-    """The statement with its call `f(a)` turned into `_unstarve.<method>(f, a)`, or `_unstarve.resume()`."""
+    """The statement with its call `f(a)` turned into `_unstarve.<method>(f, a)`, `_unstarve.resume()`, or, so that it is
+    still this function that calls, `_unstarve.bound(f, a)()`."""
     call = main_call(node)
     if call is None:
-        if method != "call":
+        if method != "bound":
             raise Unsplittable("the statement is not a single call")
         return node
-    if isinstance(call, ast.Call) and method == "call":
-        name = last_name(getattr(call.func, "_pinned", call.func))
-        if name in _NAMESAKES:
-            call.func = runtime_call(call.func, "told_apart", [call.func])
-        if name in _CALLER_READERS | _NAMESAKES:
-            return node
+    if isinstance(call, ast.Call) and method == "bound" and last_name(_written(call)) in _CALLER_READERS:
+        return node
     if method == "resume":
         new = runtime_call(call, "resume", [])
     elif isinstance(call, ast.Subscript):
@@ -70,10 +65,34 @@ def redirect(node: Any, method: str) -> Any:
             return node
         new = runtime_call(call, method, [_runtime_attribute("getitem", call), call.value, index])
     elif isinstance(call, ast.Call):
-        where = call.func if isinstance(call.func, ast.Attribute) else getattr(call.func, "_pinned", call)
+        where = _written(call) if isinstance(_written(call), ast.Attribute) else call
         new = ast.Call(_runtime_attribute(method, where), [call.func, *call.args], call.keywords)
-    node.value = ast.fix_missing_locations(ast.copy_location(new, call))
+    ast.copy_location(new, call)
+    node.value = ast.fix_missing_locations(_made_here(call, new) if method == "bound" else new)
     return node
+
+
+def _written(call: ast.Call) -> ast.expr:
+    """The callee as the user wrote it."""
+    return getattr(call.func, "_pinned", call.func)
+
+
+def _made_here(call: ast.expr, bound: ast.expr) -> ast.Call:
+    """`bound()`, on the line of the call that it stands for."""
+    made = ast.copy_location(ast.Call(bound, [], []), call)
+    if isinstance(call, ast.Call) and _is_method_call(call):
+        method = _written(call)
+        assert method.end_lineno is not None
+        made.lineno = method.end_lineno  # as Python has it
+        made.col_offset = method.col_offset if method.lineno == method.end_lineno else 0
+    return made
+
+
+def _is_method_call(call: ast.Call) -> bool:
+    """Whether Python compiles it to a call of a method, whose line is that on which the method's name stands."""
+    is_plain = all(item.arg for item in call.keywords) and not any(isinstance(item, ast.Starred) for item in call.args)
+    is_method = is_plain and (sys.version_info >= (3, 11) or not call.keywords)
+    return is_method and isinstance(_written(call), ast.Attribute)
 
 
 def tell(where: ast.stmt, method: str, *facts: Any) -> ast.stmt:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from unstarve.measure.cuts import keeping, split, values, variants
-from unstarve.measure.cuts.resolving import is_library, resolve_special
+from unstarve.measure.cuts.resolving import attributes_of, is_library, resolve_special
 from unstarve.measure.cuts.split import Address, Split, Unsplittable
 from unstarve.measure.cuts.tree import RUNTIME
 
@@ -77,7 +77,7 @@ def _is_behind(method: Any, function: types.FunctionType) -> bool:
 
 def state_of(owner: Any) -> dict[str, Any]:
     """The attributes of `owner`, so that setting one or changing it in place shows later."""
-    return {name: _trace(value) for name, value in getattr(owner, "__dict__", {}).items()}
+    return {name: _trace(value) for name, value in attributes_of(owner).items()}
 
 
 def _trace(value: Any) -> Any:
@@ -124,7 +124,7 @@ def why_not_alone(level: Level, frame: dict[str, Any], owner: Any, known: set[in
     code = parts.function.__code__
     for name, attribute, item in sorted(keeping.stores_after(parts, level.address, from_stage(level)), key=str):
         if attribute is not None:
-            holder = getattr(owner, "__dict__", {}).get(attribute) if name in code.co_varnames[:1] else None
+            holder = attributes_of(owner).get(attribute) if name in code.co_varnames[:1] else None
             is_program = type(holder) in (list, dict) and (item not in frame or _is_among(frame[item], holder))
         elif name in frame:
             is_program = id(frame[name]) in known
@@ -153,7 +153,7 @@ def _kept_by_methods(owner: Any, hands: Iterable[keeping.Hand], seen: set[keepin
         parameters = function.__code__.co_varnames[1 : function.__code__.co_argcount]
         names = frozenset(name for number, name in enumerate(parameters) if not places.isdisjoint((number, name)))
         for name, attribute in sorted(keeping.stores_within(parts, names), key=str):
-            holder = getattr(owner, "__dict__", {}).get(attribute)
+            holder = attributes_of(owner).get(attribute or "")
             if type(holder) not in (list, dict):
                 return keeps(name if attribute is None else f"{name}.{attribute}")
         found = _kept_by_methods(owner, keeping.hands_within(parts, names), seen)
@@ -179,7 +179,7 @@ def keeps(what: str) -> str:
 def left_in(kept: Kept, written_bytes: int) -> str | None:
     """The reason if the sample has put data into the owner of a function, or into a file, since its value was kept."""
     for level, owner, state in kept.states:
-        now = getattr(owner, "__dict__", {})
+        now = attributes_of(owner)
         if _has_grown(state, now):
             return keeps(type(owner).__name__)
         for name in sorted(level.sets & now.keys()):
@@ -274,7 +274,7 @@ def _is_known(item: Any, known: set[int]) -> bool:
 def shared_of(owners: Iterable[Any]) -> tuple[Any, ...]:
     """The owners of functions, and what hangs on them: objects of the program that a snapshot keeps by reference."""
     owners = list(owners)
-    inner = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
+    inner = [value for owner in owners for value in attributes_of(owner).values()]
     lists = [value for value in inner if isinstance(value, (list, tuple, dict)) and len(value) < 256]
     nested = [item for value in lists for item in (value.values() if isinstance(value, dict) else value)]
     callables = [value for value in nested if callable(value)]

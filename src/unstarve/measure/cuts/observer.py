@@ -37,7 +37,16 @@ from unstarve.measure.cuts.effects import (
     why_refused,
 )
 from unstarve.measure.cuts.pool import Pool
-from unstarve.measure.cuts.resolving import defined_at, held, is_library, item_name, resolve, step_of, told_apart
+from unstarve.measure.cuts.resolving import (
+    attributes_of,
+    bound_to,
+    defined_at,
+    held,
+    is_library,
+    item_name,
+    resolve,
+    step_of,
+)
 from unstarve.measure.cuts.split import ANY_ITERATION, FIRST_CHOICE, Address, Split, Unit, Unsplittable
 
 _VARIES = "which of several callables runs there differs between samples"
@@ -97,6 +106,8 @@ class Cost:
     """Read system calls."""
     read_samples: int = 0
     """Timed samples that read at least a page: a module imported on first use is read once, data every time."""
+    reading_samples: int = 0
+    """Timed samples that read anything."""
     faults: int = 0
     """Page faults."""
     storage_bytes: int = 0
@@ -119,6 +130,7 @@ class Cost:
         self.read_bytes += read_bytes
         self.read_calls += read_calls
         self.read_samples += read_bytes >= PAGE_BYTES
+        self.reading_samples += read_bytes > 0
         self.storage_bytes += storage_bytes
         self.faults += faults
 
@@ -210,7 +222,7 @@ class Observer:
         self.chains: dict[Address, list[Level]] = {}
         self.refused = {address: _VARIES for address in self._wanted if min(address) <= FIRST_CHOICE}
         self._delay = RunDelay()
-        self._reads = ReadCount(self._delay)
+        self._reads = ReadCount()
         self._writes = WriteCount()
         self._kept: dict[Address, Kept] = {}
         self._added: list[Address] = []
@@ -459,20 +471,25 @@ class Observer:
         else:
             self._end(names, frame, self._describe_item)
 
-    def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
-        """A unit's call: entered if it leads to a container, a nested dataset, a method of a library's dataset, or
-        where the observer was sent."""
+    def bound(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Callable[[], Any]:
+        """A unit's call, for the variant to make: entered if it leads to a container, a nested dataset, a method of a
+        library's dataset, or where the observer was sent."""
         if self._muted == self._base:
-            return callee(*arguments, **keywords)
+            return bound_to(callee, arguments, keywords)
         began = time.perf_counter_ns()
         chosen = self._chosen(callee, (*arguments, *keywords.values()))
         if chosen is None:
-            return self._call(began, callee, arguments, keywords)
+            return self._bound(began, callee, arguments, keywords)
         self._stack[-1].call = _Call(callee, None, True, arguments)
-        number, step = chosen
-        self._push(began, number, self._stack[-1].locals, counts=True)
+        self._overhead_ns += time.perf_counter_ns() - began
+        return functools.partial(self._run_choice, *chosen, callee, arguments, keywords)
+
+    def _run_choice(
+        self, number: int, step: Any, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        self._push(time.perf_counter_ns(), number, self._stack[-1].locals, counts=True)
         self._stack[-1].item = step
-        result = self._call(time.perf_counter_ns(), callee, arguments, keywords)
+        result = self._bound(time.perf_counter_ns(), callee, arguments, keywords)()
         self._end((), {}, self._describe_item)
         return result
 
@@ -480,23 +497,24 @@ class Observer:
         """The user's code handles whatever was raised: what this sample has left in pools may lead there again."""
         self._drop(0)
 
-    def told_apart(self, callee: Any) -> Any:
-        """What to call for a function that has the name of one that looks at its caller."""
-        return told_apart(self.call, callee)
-
-    def _call(self, began: int, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _bound(
+        self, began: int, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Callable[[], Any]:
         address = self._address()
         found = resolve(callee, arguments)
         inside = self._enterable(address, found, callee) if found is not None else None
         self._stack[-1].call = _Call(callee, found, inside is not None, arguments)
+        self._overhead_ns += time.perf_counter_ns() - began
         if inside is None or found is None:
-            self._overhead_ns += time.perf_counter_ns() - began
-            return callee(*arguments, **keywords)
-        outer, added = self._base, len(self._added)
-        variant = self._prepared(inside, address, found[1])
+            return bound_to(callee, arguments, keywords)
+        return functools.partial(self._run_inside, inside, address, found[1], keywords)
+
+    def _run_inside(self, inside: Split, address: Address, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        began, outer, added = time.perf_counter_ns(), self._base, len(self._added)
+        variant = self._prepared(inside, address, arguments)
         self._overhead_ns += time.perf_counter_ns() - began
         try:
-            return variant(*found[1], **keywords)
+            return variant(*arguments, **keywords)
         except BaseException:
             self._drop(added)
             raise
@@ -616,6 +634,8 @@ class Observer:
         if any(address[:length] in self._mixed for length in range(1, len(address))):
             raise values.Uncopyable("its transforms come in another order for other samples")
         frames = self._frames(innermost)
+        if any(values.has_failed(value) for _, frame in frames for value in frame.values()):
+            return  # the next sample may have a picture that is whole
         shared = self._shared()
         known = {id(value) for value in shared}
         carrier = self._carrier(frames)
@@ -702,7 +722,7 @@ class Observer:
             now = state_of(item.owner)
             moved = {name for name in now if name not in item.state or item.state[name] != now[name]}
             held = {id(value) for value in frame.values()}
-            moved_held = {name for name in moved if id(vars(item.owner).get(name)) in held}
+            moved_held = {name for name in moved if id(attributes_of(item.owner).get(name)) in held}
             read = moved & attributes_read(level.parts, level.address, type(item.owner)) | moved_held
             if read:
                 return f"{type(item.owner).__name__}.{min(read)}"

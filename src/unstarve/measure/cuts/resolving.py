@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import os
 import sysconfig
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-
-from unstarve.measure.cuts import split
-from unstarve.measure.cuts.split import Unsplittable
 
 _LIBRARY_PATHS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -38,6 +36,7 @@ def resolve(callee: Any, arguments: tuple[Any, ...]) -> tuple[types.FunctionType
     return None if isinstance(callee, type) else resolve_special("__call__", callee, arguments)
 
 
+_MAY_BE_OPEN = hasattr(functools, "Placeholder")
 _PLACEHOLDER = getattr(functools, "Placeholder", object())
 """Marks arguments that a partial (from Python 3.14 on) leaves open."""
 
@@ -92,21 +91,16 @@ def code_names(code: types.CodeType) -> set[str]:
     return found
 
 
-def told_apart(call: Callable[..., Any], callee: Any) -> Any:
-    """What to call for a function that has the name of one that looks at its caller: `call` of it, if it looks at none."""
-    return functools.partial(call, callee) if _looks_at_no_caller(callee) else callee
+def bound_to(callee: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Callable[[], Any]:
+    """The call as one without arguments, in which no frame of ours stands between who makes it and what is called: loggers,
+    warnings and queries over tables look for the line, the module or the variables of their caller."""
+    if callable(callee) and not _has_placeholder(arguments, keywords):
+        return functools.partial(callee, *arguments, **keywords)
+    return lambda: callee(*arguments, **keywords)  # which raises what it would
 
 
-def _looks_at_no_caller(callee: Any) -> bool:
-    """Whether it is a function of the user's that can be taken apart, and so looks at no frame."""
-    found = resolve(callee, ())
-    if found is None or is_library(found[0].__code__.co_filename):
-        return False
-    try:
-        split.split(found[0])
-    except Unsplittable:
-        return False
-    return True
+def _has_placeholder(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> bool:
+    return _MAY_BE_OPEN and any(argument is _PLACEHOLDER for argument in (*arguments, *keywords.values()))
 
 
 def step_of(item: Any) -> Any:
@@ -124,11 +118,31 @@ def item_name(item: Any) -> str:
     return type(item).__name__
 
 
+def attributes_of(owner: Any) -> dict[str, Any]:
+    """The attributes that are set on the object, in its dictionary or in slots."""
+    own = getattr(owner, "__dict__", {})
+    slots = _slots(type(owner))
+    return {**own, **_set_slots(owner, slots)} if slots else own
+
+
+def _slots(kind: type) -> tuple[types.MemberDescriptorType, ...]:
+    kinds = [vars(base) for base in kind.__mro__ if "__slots__" in vars(base)]
+    return tuple(item for own in kinds for item in own.values() if isinstance(item, types.MemberDescriptorType))
+
+
+def _set_slots(owner: Any, slots: Iterable[types.MemberDescriptorType]) -> dict[str, Any]:
+    found = {}
+    for slot in slots:
+        with contextlib.suppress(AttributeError):  # it is not set
+            found[slot.__name__] = slot.__get__(owner)
+    return found
+
+
 def held(owner: Any) -> dict[int, int]:
     """The callables in the owner's lists, by identity, with their numbers."""
     try:
-        attributes = [owner, *getattr(owner, "__dict__", {}).values()]
-        modules = attributes[1:] and owner.__dict__.get("_modules")
+        own = attributes_of(owner)
+        attributes, modules = [owner, *own.values()], own.get("_modules")
         attributes += modules.values() if isinstance(modules, dict) else ()
         lists = [value for value in attributes if isinstance(value, _SEQUENCES) and len(value) <= MOST_CHOICES]
         items = [item for value in lists for item in value]

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unstarve import syntax
+from unstarve.measure.counters import OWN_READS
 from unstarve.measure.cuts.normalise import Normaliser, is_silent
 from unstarve.measure.cuts.tree import (
     blocks_of,
@@ -170,7 +171,8 @@ def _functions(node: ast.AST, owner: str | None) -> Iterator[tuple[Any, str | No
 
 @functools.lru_cache(maxsize=256)
 def _parse(filename: str) -> tuple[ast.Module, str]:
-    source = "".join(linecache.getlines(filename))
+    with OWN_READS.counting():  # a statement may be timed whose call is being looked at
+        source = "".join(linecache.getlines(filename))
     if not source:
         raise Unsplittable("its source is not available")
     try:

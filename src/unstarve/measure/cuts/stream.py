@@ -13,6 +13,7 @@ generator, the statement in it. What a statement calls is watched like any other
 from __future__ import annotations
 
 import collections
+import functools
 import inspect
 import numbers
 import operator
@@ -31,7 +32,7 @@ from unstarve.measure.cuts import keeping, split, values
 from unstarve.measure.cuts.effects import is_as_large, keeps, marked, shared_of, why_refused
 from unstarve.measure.cuts.observer import Cost, Known, Observer, is_data, without_overhead
 from unstarve.measure.cuts.pool import Pool
-from unstarve.measure.cuts.resolving import defined_at, is_library, resolve, told_apart
+from unstarve.measure.cuts.resolving import attributes_of, bound_to, defined_at, is_library, resolve
 from unstarve.measure.cuts.server import UNSET
 from unstarve.measure.cuts.split import ANY_ITERATION, Address, Unsplittable
 from unstarve.measure.cuts.switched import Statement, Switched, switched
@@ -340,14 +341,11 @@ class Turns:
                 self._keep(number, frame)
         frame.clear()
 
-    def call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
-        """A statement's call: looked into where the watch was sent there, or where it leads to transforms."""
+    def bound(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Callable[[], Any]:
+        """A statement's call, for the variant to make: looked into where the watch was sent there, or where it leads to
+        transforms."""
         watch = self.stream.watch
-        return callee(*arguments, **keywords) if watch is None else watch.call(callee, arguments, keywords)
-
-    def told_apart(self, callee: Any) -> Any:
-        """As of an `Observer`."""
-        return told_apart(self.call, callee)
+        return watch.bound(callee, arguments, keywords) if watch is not None else bound_to(callee, arguments, keywords)
 
     def load(self, number: int, names: tuple[str, ...], present: dict[str, Any]) -> list[Any]:
         """Values of these locals: the snapshot's, or the present ones."""
@@ -437,6 +435,8 @@ class Turns:
         running = [self._parts.statements[other].outputs for other in self._until(number)[1]]
         names = {*statement.carried, *statement.outputs}.union(*running)
         kept = marked({name: frame[name] for name in names if name in frame}, {id(item) for item in shared})
+        if any(values.has_failed(value) for value in kept.values()):
+            return  # the next sample may have a picture that is whole
         if any(values.is_unloaded(value) for value in kept.values()):
             raise values.Uncopyable("a picture there is decoded later, and looking at it would change what it does")
         snapshot = values.snapshot([kept], shared)
@@ -469,7 +469,7 @@ class Turns:
         for name, attribute in sorted(keeping.stores_in_turn(self._parts, number, self._from(number)), key=str):
             holder = frame.get(name, function.__globals__.get(name))
             if attribute is not None:
-                holder = getattr(holder, "__dict__", {}).get(attribute)
+                holder = attributes_of(holder).get(attribute)
             if not isinstance(holder, _QUEUES):
                 return keeps(name if attribute is None else f"{name}.{attribute}")
         return None
@@ -542,7 +542,7 @@ class StreamObserver:
         self._record = False
         self._overhead_ns = 0
         self._delay = RunDelay()
-        self._reads = ReadCount(self._delay)
+        self._reads = ReadCount()
         self._last: tuple[int, ...] | None = None
         """The figures at the end of a statement, for the one that follows at once."""
         self.is_filling = limit > 0
@@ -653,10 +653,10 @@ class StreamObserver:
             self._opaque.add(address)
         self._overhead_ns += time.perf_counter_ns() - began
 
-    def call(self, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def bound(self, callee: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Callable[[], Any]:
         """A statement's call, looked into if need be."""
         if not self._stack:
-            return callee(*arguments, **keywords)
+            return bound_to(callee, arguments, keywords)
         began = time.perf_counter_ns()
         address = self._stack[-1].address
         found = resolve(callee, arguments)
@@ -664,14 +664,25 @@ class StreamObserver:
         observer = self._observer(address, found)
         self._overhead_ns += time.perf_counter_ns() - began
         if observer is None or found is None:
-            return callee(*arguments, **keywords)
+            return bound_to(callee, arguments, keywords)
+        instead = bound_to(callee, arguments, keywords)
+        return functools.partial(self._run_inside, observer, address, found, keywords, instead)
+
+    def _run_inside(
+        self,
+        observer: Observer,
+        address: Address,
+        found: tuple[types.FunctionType, tuple[Any, ...]],
+        keywords: dict[str, Any],
+        instead: Callable[[], Any],
+    ) -> Any:
         try:
             return observer.run(found[0], found[1], keywords, record=self._record)
         except Exception as error:
             if not isinstance(error, Unsplittable) and not _is_of_ours(error):
                 raise  # calling it again would move on what it draws from
             self.refused[address] = f"watching it failed ({type(error).__name__}: {error})"
-            return callee(*arguments, **keywords)
+            return instead()
 
     def _observer(self, address: Address, found: Any) -> Observer | None:
         """Who watches the function that a statement calls, if it is to be looked into."""
@@ -778,7 +789,7 @@ class StreamObserver:
 
 def _lengths(frame: dict[str, Any], statement: Statement, owner: Any) -> dict[str, int]:
     seen = {name: frame[name] for name in statement.foreign if isinstance(frame.get(name), _BUFFERS)}
-    kept = {f".{name}": item for name, item in getattr(owner, "__dict__", {}).items() if isinstance(item, _QUEUES)}
+    kept = {f".{name}": item for name, item in attributes_of(owner).items() if isinstance(item, _QUEUES)}
     return {name: len(item) for name, item in (seen | kept).items()}
 
 

@@ -194,7 +194,7 @@ class _Switcher:
             map_blocks(node, self._block)
             return [*pins, node, *releases]
         statement = self._statements[number]
-        redirect(node, "call")
+        redirect(node, "bound")
         run = [*pins, node, *releases, tell(node, "ends", number)]
         test = runtime_call(node, "starts", [parse_expression(repr(number), node), parse_expression("locals()", node)])
         if not statement.can_skip:

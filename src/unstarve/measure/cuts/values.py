@@ -7,6 +7,7 @@ arrays as arrays with their strides. And a value says whether somebody changed i
 
 from __future__ import annotations
 
+import array
 import collections
 import copy
 import ctypes
@@ -194,20 +195,38 @@ def _copy_part(value: torch.Tensor) -> torch.Tensor:
 def _copy_picture(value: Any) -> Any:
     if not getattr(value, "_close_exclusive_fp_after_loading", True) and getattr(value, "is_animated", False):
         raise Uncopyable("a picture with several frames reads from its file later")
+    if not _decode(value):
+        raise Uncopyable("a picture that cannot be decoded cannot be copied")
     duplicate = value.copy()
-    for name in ("format", "filename"):
-        if hasattr(value, name):
-            setattr(duplicate, name, getattr(value, name))
+    own = vars(value)
+    if _needs_file(value):
+        own = {name: own[name] for name in ("format", "filename") if name in own}
+    else:
+        duplicate.__class__ = type(value)
+    for name in own.keys() - vars(duplicate).keys():
+        part = own[name]
+        setattr(duplicate, name, copy.copy(part) if isinstance(part, (list, dict)) else part)
+    duplicate.format = value.format
     return duplicate
+
+
+def _needs_file(picture: Any) -> bool:
+    """Whether what its kind of picture can do takes the file, which a copy does not have."""
+    reads_exif = getattr(vars(picture).get("_exif"), "fp", None) is not None and "exif" not in picture.info
+    return reads_exif or any(map(_is_open_file, vars(picture).values()))
+
+
+def _is_open_file(value: Any) -> bool:
+    kind = type(value)
+    is_file = isinstance(value, io.IOBase) or hasattr(kind, "fileno") or hasattr(kind, "readinto")
+    return is_file and not getattr(value, "closed", False)
 
 
 def _copy_array(value: Any, memo: dict[int, Any]) -> Any:
     """A copy of an array with its strides; views of one array stay views of one array, unless it is much larger."""
     if value.dtype.hasobject:
         return copy.deepcopy(value, memo)
-    root = value
-    while _is_array(root.base):
-        root = root.base
+    root = _root_of(value)
     plain = sys.modules["numpy"].ndarray
     is_whole = root is value or type(value) is not plain or type(root) is not plain or not _is_contiguous(root)
     if not is_whole and root.nbytes <= max(DRAGGED_TIMES * value.nbytes, 4096) and id(root) not in memo:
@@ -219,6 +238,17 @@ def _copy_array(value: Any, memo: dict[int, Any]) -> Any:
     duplicate = plain(value.shape, value.dtype, held.ravel(order="K"), offset, value.strides)
     duplicate.flags.writeable = value.flags.writeable
     return duplicate
+
+
+def _root_of(array: Any) -> Any:
+    """The array that an array is a view of, at last; itself if it is none."""
+    while True:
+        base = array.base
+        if base is not None and not _is_array(base):
+            base = getattr(base, "base", None)  # numpy.lib.stride_tricks puts an object of its own between
+        if not _is_array(base):
+            return array
+        array = base
 
 
 def _is_contiguous(array: Any) -> bool:
@@ -274,12 +304,15 @@ def _share_atoms(value: Any, memo: dict[int, Any], depth: int = 3) -> None:
 
 
 def _refuse_mixed_aliases(value: Any) -> None:
-    """Refuse an array and a tensor of it side by side: their copies would not share memory."""
+    """Refuse an array and a tensor, or a record, of it side by side: their copies would not share memory."""
     found = list(leaves(value))
+    records = {_owner_of(leaf.base) for leaf in found if _is_record(leaf)}
     arrays = {_owner_of(leaf) for leaf in found if _is_array(leaf) and leaf.size}
     storages = {leaf.untyped_storage().data_ptr() for leaf in found if _has_storage(leaf)} - {0}
     if not arrays.isdisjoint(storages):
         raise Uncopyable("a tensor and an array share memory")
+    if not arrays.isdisjoint(records):
+        raise Uncopyable("a record and its array share memory")
 
 
 # --- Looking through values -------------------------------------------------------------------------------------------
@@ -295,6 +328,12 @@ def _is_atom(value: Any) -> bool:
 def _is_array(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _is_record(value: Any) -> bool:
+    """Whether the value is an element of a structured array, which is a view of it."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.void) and _is_array(value.base)
 
 
 def _is_picture(value: Any) -> bool:
@@ -316,14 +355,14 @@ def _has_storage(value: Any) -> bool:
 
 def is_unloaded(value: Any) -> bool:
     """Whether the value is a picture of PIL's that has not been decoded: decoding it now would change what it can do."""
-    return _is_picture(value) and bool(getattr(value, "tile", None))
+    return _is_picture(value) and (bool(getattr(value, "tile", None)) or has_failed(value))
 
 
 def force(value: Any, depth: int = 2) -> None:
     """Make a lazy value do its work now, so that the cost falls on the stage that created it.
 
-    Pictures are decoded, memory maps are read; containers are looked through. A value whose work fails is left alone:
-    the user's code will meet the error where it uses the value, if it does.
+    Pictures are decoded, memory maps are read; containers are looked through. The user's code meets the error of a value
+    whose work fails where it uses the value, if it does.
     """
     if depth < 0 or isinstance(value, _NEVER_LAZY):
         return
@@ -345,11 +384,44 @@ def _most_forced(array: Any) -> int:
     return FORCED_BYTES if _is_array(array.base) else FORCED_FILE_BYTES
 
 
-def _decode(picture: Any) -> None:
+def _decode(picture: Any) -> bool:
+    """Whether the picture can be decoded, which is done now; if not, the next that decodes it meets the same error."""
+    if has_failed(picture):
+        return False
+    tile = getattr(picture, "tile", None)
     try:
         picture.load()
-    except Exception:  # decoders raise many kinds, and which one is for the user's code to see
-        return
+    except Exception as error:  # decoders raise many kinds, and which one is for the user's code to see
+        if tile is not None:  # it comes from a file
+            picture.load = _FailedLoad(picture, tile, error)
+        return False
+    return True
+
+
+def has_failed(value: Any) -> bool:
+    """Whether the value is a picture that could not be decoded, of which the user's code is still to learn."""
+    return _is_picture(value) and type(getattr(value, "__dict__", {}).get("load")) is _FailedLoad
+
+
+class _FailedLoad:
+    """The `load` of a picture that we have tried to decode: it fails once more, for the user's code to see.
+
+    After some errors PIL takes a picture for decoded, however little of it is there, and the next `load` would succeed.
+    """
+
+    def __init__(self, picture: Any, tile: Any, error: Exception) -> None:
+        self._picture, self._tile, self._frame, self._error = picture, tile, picture.tell(), error
+        self._trace = error.__traceback__ and error.__traceback__.tb_next
+        self._tile_left = picture.tile
+        picture.tile = tile  # so that it counts as not decoded, as it would without us
+
+    def __call__(self) -> Any:
+        picture = self._picture
+        del picture.load
+        if picture.tile is not self._tile or picture.tell() != self._frame:  # another frame was gone to
+            return picture.load()
+        picture.tile = self._tile_left
+        raise self._error.with_traceback(self._trace)
 
 
 def _touch_pages(array: Any) -> None:
@@ -482,9 +554,7 @@ def size_bytes(value: Any) -> int:
 
 def _array_bytes(leaf: Any, seen: set[int]) -> int:
     """As of a tensor: what a view holds is the array that it is a view of, unless that is a file."""
-    root = leaf
-    while _is_array(root.base):
-        root = root.base
+    root = _root_of(leaf)
     if isinstance(root, sys.modules["numpy"].memmap):
         return int(leaf.nbytes)
     if id(root) in seen:
@@ -557,10 +627,16 @@ def _mark(part: Any) -> Any:
         return _tensor_mark(part)
     if _is_array(part):
         return (part.shape, part.strides, id(part) if part.dtype.hasobject else zlib.adler32(_memory(part)))
+    if _is_picture(part) and (is_unloaded(part) or not _decode(part)):
+        return (part.mode, part.size, id(part))
     if _is_picture(part):
         return (part.mode, part.size, zlib.adler32(part.tobytes()))
     if _is_plain_list(part):
         return (id(part), len(part), zlib.adler32(pickle.dumps(part, pickle.HIGHEST_PROTOCOL)))
+    if _is_record(part):
+        return (id(part), id(part.base) if part.dtype.hasobject else zlib.adler32(part.tobytes()))
+    if isinstance(part, (bytearray, array.array)):
+        return (id(part), len(part), zlib.adler32(part))
     if isinstance(part, _CONTAINERS):
         return (id(part), len(part), tuple(map(_key, part)) if isinstance(part, (dict, set)) else None)
     if isinstance(part, (bool, int, float, str, bytes)):
@@ -608,6 +684,8 @@ def memory_of(value: Any) -> set[int]:
             found.add(part.untyped_storage().data_ptr())
         elif _is_array(part) and part.size:
             found.add(_owner_of(part))
+        elif _is_record(part):
+            found.add(_owner_of(part.base))
         elif not _is_atom(part) and not isinstance(part, (torch.Tensor, tuple, frozenset, types.BuiltinFunctionType)):
             found.add(id(part))
             found.update(map(id, _rows(part)) if _is_plain_list(part) else ())
@@ -617,8 +695,7 @@ def memory_of(value: Any) -> set[int]:
 
 def _owner_of(array: Any) -> int:
     """Address of the memory that an array is a view of."""
-    while _is_array(array.base):
-        array = array.base
+    array = _root_of(array)
     if isinstance(array.base, torch.Tensor):
         return array.base.untyped_storage().data_ptr()
     return array.__array_interface__["data"][0]

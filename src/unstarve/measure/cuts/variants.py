@@ -49,7 +49,7 @@ Factory = Callable[[Any], types.FunctionType]
 
 
 def watched(parts: Split, opened: frozenset[int] = frozenset(), closed: frozenset[int] = frozenset()) -> Factory:
-    """The whole function, reporting each unit to the runtime: `enter`, `leave`, `call`, `iteration` in loops, and `caught`.
+    """The whole function, reporting each unit to the runtime: `enter`, `leave`, `bound`, `iteration` in loops, and `caught`.
 
     Loops that look as if they ran over callables are looked into unless `closed` has their number; other loops only if
     `opened` has it, since watching every statement of a long loop costs more than the loop.
@@ -153,7 +153,7 @@ class _Watcher:
             return [*pins, node, *releases]
         names = sorted(stored_names([node]))
         if not isinstance(node, (ast.For, ast.While)):
-            redirect(node, "call")
+            redirect(node, "bound")
         elif depth == 0 and (number in self._opened or (is_callable_loop(node) and number not in self._closed)):
             self._loop(node)
         enter, leave = tell(node, "enter", number, depth), tell(node, "leave", number, depth, names)
