@@ -295,7 +295,8 @@ def _sentence(
         over_all = f", {figure(epoch_rate)} over whole epochs with all loaders" if is_less else ""
         return f"Input-bound: {figure(base.value)} steps/s{over_all}.{_first_culprit(culprits)}"
     if bound == "input":
-        return f"Input-bound: {reach}.{_first_culprit(culprits)}"
+        whose = _first_culprit(culprits) or " No single stage was shown to hold it back."
+        return f"Input-bound: {reach}.{whose}"
     if bound == "start" and (drop := dropping_start(evidence)) is not None:
         return f"Start-bound: {drop.dropped_ns / 1e9:.1f} s went into {drop.dropped} batches that the loop dropped unused.{_first_culprit(culprits)}"
     if bound == "start":
