@@ -6,7 +6,17 @@ from collections.abc import Sequence
 
 from unstarve import estimate
 from unstarve.judge.caching import doubt_cache
-from unstarve.judge.evidence import Evidence, contention_of, headroom_of, reach_of, share_of, step_varies, waiting_of
+from unstarve.judge.evidence import (
+    Evidence,
+    contention_of,
+    headroom_of,
+    is_contention,
+    reach_of,
+    share_of,
+    step_varies,
+    waiting_of,
+    was_seen_to_wait,
+)
 from unstarve.judge.memory import doubt_memory
 from unstarve.judge.residuals import doubt_law
 from unstarve.recording import BUSY, find_stage
@@ -23,6 +33,7 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
     found = [Caveat(id=note.id, sentence=note.sentence, about="ladder") for note in evidence.recording.notes]
     found += (
         (_doubt_step(evidence) or _doubt_threshold(evidence, headroom, bound))
+        + _doubt_waiting(evidence, bound)
         + _doubt_baseline(evidence)
         + _doubt_rounds(evidence)
         + _doubt_drift(evidence)
@@ -81,6 +92,17 @@ def _doubt_threshold(evidence: Evidence, headroom: Estimate, bound: str) -> list
         f"Input may cost between {least:.0%} and {most:.0%} of the loop's time; no single stage was shown to matter."
     )
     return [Caveat(id="near-threshold", sentence=sentence)]
+
+
+def _doubt_waiting(evidence: Evidence, bound: str) -> list[Caveat]:
+    """Do the loop's waits and the control with busy workers disagree on whether input costs anything?"""
+    if bound != "unresolved" or not (was_seen_to_wait(evidence) and is_contention(evidence)):
+        return []
+    sentence = (
+        f"The loop waits {evidence.wait_fraction('none'):.0%} of its time for batches, yet from cache it runs no faster while "
+        "the workers are busy: the one says that input costs something, the other that it does not."
+    )
+    return [Caveat(id="waiting-disagrees", sentence=sentence)]
 
 
 def _doubt_baseline(evidence: Evidence) -> list[Caveat]:

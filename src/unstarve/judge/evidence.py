@@ -153,6 +153,18 @@ def waiting_of(evidence: Evidence) -> float:
     return max(0.0, evidence.wait_fraction("none") - evidence.wait_fraction(evidence.ceiling_id))
 
 
+def is_contention(evidence: Evidence) -> bool:
+    """Whether the loop, fed from cache, is as slow as it is anyway while the workers are busy: nothing comes from waiting."""
+    busy = evidence.rates.get(BUSY)
+    return busy is not None and busy.value <= (1 + evidence.threshold) * evidence.rates["none"].value
+
+
+def was_seen_to_wait(evidence: Evidence) -> bool:
+    """Whether the untouched loop waits for batches for a good part of its time, and hardly for cached ones."""
+    waits = evidence.wait_fraction("none")
+    return waits > 3 * evidence.threshold and waits > 3 * evidence.wait_fraction(evidence.ceiling_id)
+
+
 def gain_by_share(evidence: Evidence, stage: Stage, most: Estimate) -> Estimate:
     """What the loop would gain without the stage, by its share of the workers' time, and `most` at best: computed, not
     tried, hence the wide interval."""

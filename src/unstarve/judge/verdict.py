@@ -17,10 +17,12 @@ from unstarve.judge.evidence import (
     Evidence,
     at_length,
     begun_anew,
+    is_contention,
     share_of,
     shared_wait_s,
     step_varies,
     waiting_of,
+    was_seen_to_wait,
     without_copies,
 )
 from unstarve.judge.needs import find_needs
@@ -165,7 +167,7 @@ def _bound(evidence: Evidence, headroom: Estimate) -> str:
     if start_gain > edge and start_gain > headroom.value and time.start > 0.08:
         return "start"
     is_near = headroom.value < 1 + NEAR_WAITING * evidence.threshold
-    is_of_body = is_near and (_is_contention(evidence) or waiting_of(evidence) < evidence.threshold)
+    is_of_body = is_near and (is_contention(evidence) or waiting_of(evidence) < evidence.threshold)
     if headroom.low > edge and not is_of_body:
         return "input"
     other = waiting_loader(evidence)
@@ -177,16 +179,9 @@ def _bound(evidence: Evidence, headroom: Estimate) -> str:
         return "start"
     if is_of_body or headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
         return "step"
-    waits = evidence.wait_fraction("none")
-    if waits > 3 * evidence.threshold and waits > 3 * evidence.wait_fraction(evidence.ceiling_id):
-        return "input"  # the ratio is uncertain, but the loop was seen to wait
-    return "step" if _is_contention(evidence) else "unresolved"
-
-
-def _is_contention(evidence: Evidence) -> bool:
-    """Whether the loop, fed from cache, is as slow as it is anyway while the workers are busy: nothing comes from waiting."""
-    busy = evidence.rates.get(BUSY)
-    return busy is not None and busy.value <= (1 + evidence.threshold) * evidence.rates["none"].value
+    if was_seen_to_wait(evidence) == is_contention(evidence):
+        return "unresolved"  # nothing tells, or what tells disagrees
+    return "input" if was_seen_to_wait(evidence) else "step"
 
 
 def _rungs(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
@@ -324,6 +319,11 @@ def _first_culprit(culprits: Sequence[Culprit]) -> str:
         return ""
     first = culprits[0]
     place = f" ({short_place(first.source)})" if first.source else ""
+    if first.gain.low <= 1:
+        return (
+            f" {first.name}{place} seems to hold it back most, which is not shown: without it the loop would run "
+            f"{first.gain.low:.2f} to {first.gain.high:.2f} times as fast."
+        )
     return (
         f" {first.name}{place} holds it back most: without it the loop would run {first.gain.value:.2f} times as fast"
         f"{', as computed' if first.gain.is_computed else ''}."
