@@ -204,6 +204,8 @@ class Needs:
     """Cores that workers and loop would keep busy at the ceiling."""
     workers: int
     """Workers that would do, with a core each."""
+    steps_per_s: float | None = None
+    """Steps per second that all of this is for: the ceiling, or that with busy workers."""
     read_mb_per_s: float | None = None
     """Megabytes per second that would be read at the ceiling; None where the stages read nothing."""
     read_mb_per_s_now: float | None = None

@@ -16,6 +16,7 @@ from unstarve.judge.evidence import (
     step_varies,
     waiting_of,
     was_seen_to_wait,
+    without_core,
 )
 from unstarve.judge.memory import doubt_memory
 from unstarve.judge.residuals import doubt_law
@@ -38,6 +39,7 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
         + _doubt_rounds(evidence)
         + _doubt_drift(evidence)
         + _doubt_machine(evidence)
+        + _doubt_cores(evidence, bound)
         + _doubt_accounting(evidence, culprits)
         + _doubt_contention(evidence, headroom)
         + doubt_law(evidence, bound, culprits)
@@ -154,6 +156,18 @@ def _doubt_machine(evidence: Evidence) -> list[Caveat]:
         return []
     sentence = f"Other processes used {used:.2g} of the {cores:.3g} cores meanwhile: all figures hold for a machine as busy as that."
     return [Caveat(id="busy-machine", sentence=sentence)]
+
+
+def _doubt_cores(evidence: Evidence, bound: str) -> list[Caveat]:
+    """Would the workers make more batches if the cores that the loop leaves were free?"""
+    crowded = without_core(evidence)
+    if not crowded or bound != "input":
+        return []
+    sentence = (
+        f"The workers wait for a core {crowded:.0%} of the time: what they could feed, and what the ceiling needs, is computed "
+        "for cores that are free."
+    )
+    return [Caveat(id="cores-taken", about="ladder", sentence=sentence)]
 
 
 def _doubt_contention(evidence: Evidence, headroom: Estimate) -> list[Caveat]:

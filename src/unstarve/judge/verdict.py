@@ -14,9 +14,11 @@ from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import (
     ALL_STEADY,
     THRESHOLD,
+    USED_UP,
     Evidence,
     at_length,
     begun_anew,
+    cores_used,
     is_contention,
     share_of,
     shared_wait_s,
@@ -24,6 +26,7 @@ from unstarve.judge.evidence import (
     waiting_of,
     was_seen_to_wait,
     without_copies,
+    without_core,
 )
 from unstarve.judge.needs import find_needs
 from unstarve.judge.stepping import body_times
@@ -250,7 +253,7 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
         )
     if not fetch:
         return Limit(binding="unknown", explanation="The loader is not a DataLoader; its inside was not measured.")
-    used = cpu / period + evidence.main_cpu_fraction("none")
+    used, crowded = cores_used(evidence), without_core(evidence)
     busy = fetch / workers / period
     whose = "of a worker " if loader.num_workers else ""
     there = f"{counted(loader.num_workers, 'worker')}, " if loader.num_workers else ""
@@ -259,15 +262,20 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
     )
     if loader.num_workers == 0:
         return Limit(binding="main", explanation=f"The main process loads and steps in turn: {figures}.")
-    if used > 0.85 * cores:
+    if used > USED_UP * cores:
         return Limit(
             binding="cores", explanation=f"The cores are used up ({figure(used)} of {figure(cores)}): {figures}."
         )
     if cpu < 0.5 * (fetch - evidence.delay_s("none")) and busy > 0.8:
         return Limit(binding="storage", explanation=f"The workers wait rather than compute: {figures}.")
+    if crowded and busy > 0.8 >= busy * (1 - crowded):
+        taken = f"though the loop uses {figure(used)} of {figure(cores)} (others take the rest, or CPU time is limited)"
+        text = f"The workers wait for a core {crowded:.0%} of the time, {taken}: {figures}."
+        return Limit(binding="cores", explanation=text)
     yet = ", yet the loop waits" if waiting_of(evidence) > evidence.threshold else ""
     if busy > 0.8:
-        return Limit(binding="workers", explanation=f"The workers are busy all the time, cores are left: {figures}.")
+        left = f"though for a core {crowded:.0%} of it" if crowded else "cores are left"
+        return Limit(binding="workers", explanation=f"The workers are busy all the time, {left}: {figures}.")
     return Limit(binding="unknown", explanation=f"Neither workers nor cores are used up{yet}: {figures}.")
 
 
