@@ -87,6 +87,21 @@ def test_a_culprit_that_was_not_shown_is_not_stated_as_a_fact() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("period", "why"),
+    [
+        (26.0, "it slows what runs beside it, or the watched samples do not stand for all"),
+        (70.0, "something beside it binds"),
+    ],
+)
+def test_a_removal_that_does_not_fit_the_share_is_doubted_with_what_may_be_behind_it(period: float, why: str) -> None:
+    """Half of the time gains x2: where its removal gains more, nothing beside it can be what binds."""
+    stages = (make_stage("decode", 10, kind="decode"), make_stage("crop", 10, kind="transform"))
+    report = judge(make_recording({"none": 80, "host": 20, "knockout:decode": period}, stages=stages))
+    (caveat,) = (caveat for caveat in report.caveats if caveat.id == "evidence-disagrees")
+    assert caveat.sentence.endswith(f"{why}.")
+
+
 def _as_json(recording: Recording, **changes):
     return json.loads(json.dumps(dataclasses.asdict(dataclasses.replace(recording, **changes))))
 

@@ -32,6 +32,7 @@ def test_a_collate_function_that_waits_is_told_so(cpu: int, delay: int, resource
     )  # fmt: skip
     culprit = blamed(judge(dataclasses.replace(recording, blocks=blocks)), "collate")
     assert culprit.resource == resource
+    assert culprit.evidence.startswith("With collation free")
 
 
 @pytest.mark.parametrize("periods", [{}, {"knockout:step0": 76.0}], ids=["none tried", "one tried"])

@@ -208,6 +208,12 @@ def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[C
         return []
     expected = min(headroom_of(evidence).value, 1 / max(0.02, 1 - share_of(evidence, stage)))
     gain = culprits[0].gain
+    is_more = gain.value > expected
+    why = (
+        "it slows what runs beside it, or the watched samples do not stand for all"
+        if is_more
+        else "something beside it binds"
+    )
     if gain.is_computed or f"knockout:{stage.id}" not in evidence.rates:
         return []  # nothing was removed
     if gain.low / 1.3 <= expected <= gain.high * 1.3:
@@ -217,7 +223,7 @@ def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[C
             id="evidence-disagrees", about=stage.id,
             sentence=(
                 f"By its share of a sample's time {stage.name} should gain {expected:.2f}, but removing it gained "
-                f"{gain.value:.2f}: something beside it binds."
+                f"{gain.value:.2f}: {why}."
             ),
         )
     ]  # fmt: skip

@@ -69,7 +69,7 @@ def doubt_law(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> li
     is_moving = moving is not None and moving.low > 1 + evidence.threshold
     if not found or bound != "input" or is_moving or any(culprit.kind in BESIDE for culprit in culprits):
         return []
-    parts = [f"“{item.label}” ran at {item.ratio:.0%} of what it predicts" for item in found[:3]]
+    parts = [f"“{item.label}” ran at {item.ratio:.0%} of the speed that they predict" for item in found[:3]]
     rest = f" and {len(found) - 3} more" if len(found) > 3 else ""
     sentence = f"The workers' clocks do not explain everything: {', '.join(parts)}{rest}; suspect {found[0].suspect}."
     return [Caveat(id="law-residual", about=found[0].rung, sentence=sentence)]

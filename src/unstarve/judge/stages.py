@@ -164,7 +164,8 @@ def fixed(evidence: Evidence) -> list[Culprit]:
             culprit = _stage_culprit(evidence, replace(stage, kind=name), _capped(evidence, gain))
             # few batches are watched while they are collated: all those that were not tell more
             resource = "serialisation" if name == "ipc" else _spared(evidence, name, least=0.1) or "cpu"
-            sentence = f"With {name} free the loop runs {gain.value:.2f} times as fast."
+            what = "transport" if name == "ipc" else "collation"
+            sentence = f"With {what} free the loop runs {gain.value:.2f} times as fast."
             found.append(replace(culprit, resource=resource, evidence=sentence))
     return found + _sampler(evidence)
 
