@@ -182,7 +182,8 @@ class BodyTime:
     depth: int
     """Calls between the loop's own lines, at 0, and this one."""
     spent: str
-    """What most of that is spent on: `waiting`, `waiting for the device`, `in torch`, or `computing` elsewhere."""
+    """What most of that is spent on: `waiting`, `waiting for the device`, `in torch`, `computing` elsewhere, or
+    `without a core`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,6 @@ def iterator(evidence: Evidence) -> list[Culprit]:
     if share < evidence.threshold or not lines:
         return []
     line = max(lines, key=lambda line: line.in_iterator)
-    busy = line.busy_inclusive / max(1e-9, line.wall_inclusive)
     return [
         Culprit(
             stage="iterator",
@@ -108,7 +107,7 @@ def iterator(evidence: Evidence) -> list[Culprit]:
             name=f"iterator around the loader: {line.text}",
             source=line.source,
             text=line.text,
-            resource="cpu" if busy > HALF else "wait",
+            resource="wait" if line.rests >= HALF * line.wall_inclusive else "cpu",
             gain=estimate.computed(iterator_gain(evidence), down=0.7, up=1.2),
             evidence=(
                 f"This generator of the script takes {share:.0%} of the loop's time on batches that it hands on, in the loop's "

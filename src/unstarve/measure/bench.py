@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 
 from unstarve.measure import cuda, environment
 from unstarve.measure.body import BodySampler, iterator_of
+from unstarve.measure.counters import RunDelay
 from unstarve.measure.cuts import values
 from unstarve.measure.describe import describe_function
 from unstarve.measure.fleet import ORDERING
@@ -84,7 +86,9 @@ class LoopBench:
         self.can_pin = torch.cuda.is_available()
         self.machine_cores = environment.machine_cores()
         self.affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        self.body_sampler = lambda: BodySampler(iterator=iterator_of(sys._getframe()))
+        self.body_sampler = lambda: BodySampler(
+            iterator=iterator_of(sys._getframe()), delay=RunDelay(threading.get_native_id())
+        )
         self.sampler_watch = lambda: BodySampler(below=ORDERING)
         self.sampler_lines = engine.set_sampler
         self.block = engine.add_block

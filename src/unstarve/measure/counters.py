@@ -26,20 +26,24 @@ def page_faults() -> int:
 
 
 class RunDelay:
-    """How long this process's main thread was ready to run but waited for a core, from `/proc/self/schedstat`.
+    """How long a thread of this process was ready to run but waited for a core, by the kernel's scheduler statistics.
 
     It tells waiting for storage from waiting for a core: both look like wall time without CPU time. Reads 0 where the
     kernel does not say.
+
+    Args:
+        thread: its number for the kernel (`threading.get_native_id`); the main thread if None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, thread: int | None = None) -> None:
         self._file: int | None = None
         self.own_bytes = 0
         """Bytes that reading this counter has read so far, which the kernel counts among the process's reads."""
         self.own_calls = 0
         """Reads of this counter so far."""
         try:
-            self._file = os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            path = "/proc/self/schedstat" if thread is None else f"/proc/self/task/{thread}/schedstat"
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._file)
         except OSError:  # not Linux, or a kernel without scheduler statistics
             pass
@@ -48,7 +52,10 @@ class RunDelay:
         """The delay so far."""
         if self._file is None:
             return 0
-        text = os.pread(self._file, 64, 0)
+        try:
+            text = os.pread(self._file, 64, 0)
+        except ProcessLookupError:  # the thread has ended
+            return 0
         self.own_bytes += len(text)
         self.own_calls += 1
         return int(text.split()[1])
