@@ -37,9 +37,9 @@ def figure(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
-def counted(number: float, noun: str) -> str:
+def counted(number: float, noun: str, plural: str = "") -> str:
     """So many of a thing, such as `1 worker` or `0.5 cores`."""
-    return f"{figure(number)} {noun}{'' if number == 1 else 's'}"
+    return f"{figure(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
