@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sqlite3
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from literals import DECODE, make_recording, make_stage
+from literals import DECODE, make_blocks, make_recording, make_stage
 
 from unstarve import cli, store
 from unstarve.judge import judge
@@ -218,6 +219,18 @@ def test_a_broken_history_costs_no_diagnosis(capsys: pytest.CaptureFixture[str],
     kept.unlink()
     _, _, err = conclude(SLOW, make_output(save=str(tmp_path / "r.rec")), capsys)
     assert "Its recording is in" not in err
+
+
+def test_the_gate_rests_on_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """A headroom that may be none fails no gate, though the loop was seen to wait; nor does more than what is sure of one."""
+    noisy = make_blocks({"none": 40, "host": 20}, body_ms=20, jitter=0.3)
+    doubtful = dataclasses.replace(make_recording({"none": 40, "host": 20}), blocks=noisy)
+    assert judge(doubtful).verdict.bound == "input"
+    assert conclude(doubtful, make_output(fail_above=5), capsys)[0] == 0
+    sure = judge(SLOW).headroom
+    assert sure is not None
+    least = 100 * (1 - 1 / sure.low)
+    assert [conclude(SLOW, make_output(fail_above=least + more), capsys)[0] for more in (-0.1, 0.1)] == [1, 0]
 
 
 def test_whatever_the_history_raises_is_only_a_warning(

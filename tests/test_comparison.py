@@ -219,6 +219,16 @@ def test_stages_are_matched_by_text_where_the_name_changed() -> None:
     assert (change.name, change.status) == ("imread", "same")
 
 
+@pytest.mark.parametrize(("count", "status"), [(3, "unmeasured"), (4, "same")])
+def test_a_stage_that_was_hardly_timed_has_no_ratio(count: int, status: str) -> None:
+    """Of two or three samples the interval would reach from nothing to thousands."""
+    stage = make_stage("load", 5)
+    few = dataclasses.replace(stage, wall_ns=(MS, 9 * MS, 2 * MS, 8 * MS)[:count])
+    (change,) = compare(make_recording(STARVED, stages=(stage,)), make_recording(MENDED, stages=(few,))).stages
+    assert (change.status, change.ratio is None) == (status, status == "unmeasured")
+    assert (change.before_samples, change.after_samples) == (10, count)
+
+
 def test_namesakes_are_told_apart_by_the_stage_around_them() -> None:
     """Two stages of one name are matched by their parents, even where their order changed."""
 
@@ -315,6 +325,25 @@ def test_another_batch_size_turns_steps_into_samples() -> None:
     assert (found.outcome, found.unit) == ("same", "samples/s")
     assert "100, then 100 samples/s" in found.sentence
     assert {"batch-size-differs", "settings-differ"} <= ids(found)
+
+
+def test_a_start_that_is_nearly_all_of_an_epoch_leaves_the_ratio_known() -> None:
+    """What starts cost is known to a quarter, and so is what an epoch without them gains, as predicted and as arrived."""
+    loader = make_loader(length=20)
+    long, short = (
+        make_recording({"none": 20.2, "host": 20}, loader=loader, starts=(make_start(construct_ms=ms, batches=20),) * 3)
+        for ms in (13_000, 0)
+    )
+    found = compare(long, short)
+    assert found.ratio is not None
+    assert found.ratio.value > 20
+    assert 1 < found.ratio.high / found.ratio.value < 1.5
+    assert found.prediction is not None
+    gain = found.prediction.culprit.gain
+    assert (gain.low - 1) / (gain.value - 1) == pytest.approx(0.75)
+    assert (gain.high - 1) / (gain.value - 1) == pytest.approx(1.25)
+    assert "3 natural starts: 13 s to make the iterator" in found.prediction.culprit.evidence
+    assert "a usual batch takes 40.3 ms to make, and an epoch has 20 batches" in found.prediction.culprit.evidence
 
 
 def test_a_mended_start_counts_by_the_epoch() -> None:

@@ -579,12 +579,11 @@ def _gate(report: Report, output: Output) -> int:
 
 
 def _input_cost(report: Report) -> float | None:
-    """What input costs of the loop's time, in percent, as the verdict has it: what is sure of the headroom where the loop
-    body sets the pace, the starts of iterators where they do, waiting where nothing was tried."""
+    """What input is shown to cost of the loop's time, in percent: what is sure of the headroom, the starts of iterators
+    where they are the verdict, waiting where nothing was tried."""
     if report.headroom is None:
         return None if report.waiting is None else 100 * report.waiting
-    is_body = report.verdict.bound == "step"
-    cost = 1 - 1 / max(1.0, report.headroom.low if is_body else report.headroom.value)
+    cost = 1 - 1 / max(1.0, report.headroom.low)
     return 100 * max(cost, report.time.start if report.verdict.bound == "start" else 0.0)
 
 

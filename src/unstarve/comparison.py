@@ -40,6 +40,9 @@ START_SPREAD = 0.25
 """Relative uncertainty of what iterator starts and other loaders cost, as in `judge`: too few are seen for an interval of
 their own."""
 
+LEAST_TIMED = 4
+"""Timed samples of a stage below which no ratio is told: the interval of two or three says nothing."""
+
 MACHINE = ("platform", "cpu_count", "cores_available", "memory_gib", "device")
 VERSIONS = ("python", "torch", "unstarve", "torch_threads", "sharing_strategy")
 SETTINGS = (
@@ -307,9 +310,9 @@ def _variance(figures: Sequence[float]) -> float:
 
 
 def _time_moments(times_ns: Sequence[int]) -> _Moments | None:
-    """Logarithm of the mean of `times_ns`, its variance by the delta method; None of fewer than two, or of nothing."""
+    """Logarithm of the mean of `times_ns`, its variance by the delta method; None of too few, or of nothing."""
     centre = estimate.mean(times_ns)
-    if len(times_ns) < 2 or centre <= 0:
+    if len(times_ns) < LEAST_TIMED or centre <= 0:
         return None
     return _Moments(math.log(centre), _variance(times_ns) / len(times_ns) / centre**2, len(times_ns) - 1)
 
@@ -364,9 +367,14 @@ def _epoch_ratio(old: _Run, new: _Run, steady: Estimate | None) -> Estimate | No
 def _halves(run: _Run) -> Iterable[float]:
     """What the cost of its starts, where they are not in the baseline's own interval, and of another loader add to it."""
     start = min(run.report.time.start, 1 - run.epoch_share)
-    yield math.log(1 + START_SPREAD * (1 / max(0.01, 1 - start) - 1))
+    yield _half_of_share(start)
     if run.other_loader is not None:
-        yield math.log(1 + START_SPREAD * (run.other_loader.gain.value - 1))
+        yield _half_of_share(1 - 1 / run.other_loader.gain.value)
+
+
+def _half_of_share(share: float) -> float:
+    """Half the interval of the log-speed of an epoch of which a share is as uncertain as starts are."""
+    return -math.log(1 - START_SPREAD * share)
 
 
 def _half(found: Estimate) -> float:

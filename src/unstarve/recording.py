@@ -431,6 +431,9 @@ class BodyLine:
     """The same, torch included."""
     wall_inclusive: float = 0.0
     """Share of the body's wall time spent there or in what the line calls."""
+    delay_inclusive: float = 0.0
+    """Share of the body's wall time in which the thread was there, or in what the line calls, ready to run but without a core;
+    0 where the kernel does not say."""
     depth: int = 0
     """Functions of the user's around it, from the loop's own at 0."""
     loop: int = 0
@@ -440,6 +443,11 @@ class BodyLine:
     loader and is drawn from by the loop; at the lines of that generator only."""
     syncs: float = 0.0
     """How often the line waited for the device in a step, where the device can tell; such waits spin on a core."""
+
+    @property
+    def rests(self) -> float:
+        """Share of the body's wall time in which the thread was there, or in what the line calls, and wanted no core."""
+        return max(0.0, self.wall_inclusive - self.busy_inclusive - self.delay_inclusive)
 
     @property
     def waits_often(self) -> bool:

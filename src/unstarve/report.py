@@ -37,9 +37,9 @@ def figure(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
-def counted(number: float, noun: str) -> str:
+def counted(number: float, noun: str, plural: str = "") -> str:
     """So many of a thing, such as `1 worker` or `0.5 cores`."""
-    return f"{figure(number)} {noun}{'' if number == 1 else 's'}"
+    return f"{figure(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,8 @@ class BodyTime:
     depth: int
     """Calls between the loop's own lines, at 0, and this one."""
     spent: str
-    """What most of that is spent on: `waiting`, `waiting for the device`, `in torch`, or `computing` elsewhere."""
+    """What most of that is spent on: `waiting`, `waiting for the device`, `in torch`, `computing` elsewhere, or
+    `without a core`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +205,8 @@ class Needs:
     """Cores that workers and loop would keep busy at the ceiling."""
     workers: int
     """Workers that would do, with a core each."""
+    steps_per_s: float | None = None
+    """Steps per second that all of this is for: the ceiling, or that with busy workers."""
     read_mb_per_s: float | None = None
     """Megabytes per second that would be read at the ceiling; None where the stages read nothing."""
     read_mb_per_s_now: float | None = None

@@ -58,6 +58,50 @@ def test_a_loop_that_was_seen_to_wait_is_input_bound_though_the_ratio_is_uncerta
     assert report.verdict.bound == "input"
 
 
+@pytest.mark.parametrize(
+    ("body_ms", "busy", "bound"),
+    [(20, None, "input"), (20, 30, "input"), (20, 40, "unresolved"), (100, 30, "unresolved"), (100, 40, "step")],
+    ids=["waits", "waits, and more so when fed", "both", "neither", "contention"],
+)
+def test_an_uncertain_ratio_is_settled_by_what_agrees(body_ms: int, busy: float | None, bound: str) -> None:
+    """Waiting says input, a loop that is as slow from cache beside busy workers says step; both or neither say nothing."""
+    noisy = make_blocks({"none": 40, "host": 20}, body_ms=body_ms, jitter=0.3)
+    controls = make_blocks({"control:busy": busy}, body_ms=body_ms) if busy else ()
+    report = judge(dataclasses.replace(make_recording({"none": 40, "host": 20}), blocks=noisy + controls))
+    assert report.verdict.bound == bound
+    assert ("waiting-disagrees" in {caveat.id for caveat in report.caveats}) is (body_ms == 20 and busy == 40)
+
+
+def test_a_culprit_that_was_not_shown_is_not_stated_as_a_fact() -> None:
+    """Where its gain may be none, the sentence says so, with both ends of the interval."""
+    rungs = {"none": 80, "host": 20, "knockout:decode": 40}
+    noisy = make_blocks({"knockout:decode": 40}, body_ms=20, jitter=0.9)
+    recording = make_recording(rungs, stages=(DECODE,))
+    kept = tuple(block for block in recording.blocks if block.rung != "knockout:decode")
+    verdict = judge(dataclasses.replace(recording, blocks=kept + noisy)).verdict
+    gain = verdict.culprits[0].gain
+    assert gain.low < 1
+    assert verdict.sentence.endswith(
+        "decode (train.py:41) seems to hold it back most, which is not shown: without it the loop would run "
+        f"{gain.low:.2f} to {gain.high:.2f} times as fast."
+    )
+
+
+@pytest.mark.parametrize(
+    ("period", "why"),
+    [
+        (26.0, "it slows what runs beside it, or the watched samples do not stand for all"),
+        (70.0, "something beside it binds"),
+    ],
+)
+def test_a_removal_that_does_not_fit_the_share_is_doubted_with_what_may_be_behind_it(period: float, why: str) -> None:
+    """Half of the time gains x2: where its removal gains more, nothing beside it can be what binds."""
+    stages = (make_stage("decode", 10, kind="decode"), make_stage("crop", 10, kind="transform"))
+    report = judge(make_recording({"none": 80, "host": 20, "knockout:decode": period}, stages=stages))
+    (caveat,) = (caveat for caveat in report.caveats if caveat.id == "evidence-disagrees")
+    assert caveat.sentence.endswith(f"{why}.")
+
+
 def _as_json(recording: Recording, **changes):
     return json.loads(json.dumps(dataclasses.asdict(dataclasses.replace(recording, **changes))))
 

@@ -159,3 +159,11 @@ def test_free_reading_that_gains_nothing_blames_nobody() -> None:
     """The stage that waits longest is no culprit where the loop is as slow with its bytes in memory."""
     opens = dataclasses.replace(make_stage("open", 1, cpu=0.5, kind="read"), read_calls=30)
     assert "open" not in {culprit.stage for culprit in report_of(80, load("decode"), opens).verdict.culprits}
+
+
+def test_a_stage_that_reads_next_to_nothing_is_not_told_from_decoding() -> None:
+    """Some calls read a few bytes of the system's: those in memory say nothing of a stage that reads no data."""
+    stage = dataclasses.replace(load("code", decodes=False), read_bytes=182)
+    culprit = first(report_of(78, stage))
+    assert (culprit.kind, culprit.resource) == ("code", "cpu")
+    assert "bytes" not in culprit.evidence

@@ -112,7 +112,7 @@ def test_more_workers_that_bring_nothing_are_a_residual() -> None:
 def test_a_loop_that_is_slower_than_its_workers_is_a_residual() -> None:
     """Where neither workers, cores nor the step explain the pace, what lies between them is suspected."""
     (sentence,) = caveats(modelled(delivery=0.7))
-    assert "“nothing cached” ran at 70% of what it predicts" in sentence
+    assert "“nothing cached” ran at 70% of the speed that they predict" in sentence
     assert "between workers and loop" in sentence
 
 

@@ -39,6 +39,8 @@ def test_only_lines_worth_looking_at_are_told() -> None:
     [
         ({}, "waiting"),
         ({"busy_inclusive": 0.45}, "in torch"),
+        ({"busy_inclusive": 0.1, "delay_inclusive": 0.3}, "without a core"),
+        ({"busy_inclusive": 0.1, "delay_inclusive": 0.1}, "waiting"),
         ({"busy_inclusive": 0.5, "cpu_inclusive": 0.4}, "computing"),
         ({"busy_inclusive": 0.5, "syncs": 1.0}, "waiting for the device"),
     ],

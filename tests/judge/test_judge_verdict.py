@@ -19,6 +19,7 @@ from literals import (
     make_stage,
     make_start,
     tried,
+    with_fetches,
     with_validation,
 )
 
@@ -53,6 +54,7 @@ def test_needs_are_those_of_the_ceiling() -> None:
     needs = judge(make_recording(STARVED), price=3.6).needs
     assert needs is not None
     assert needs.cores == pytest.approx(8.0, rel=0.03)
+    assert needs.steps_per_s == pytest.approx(50, rel=0.03)
     assert needs.workers in (8, 9)  # the ninth for what the rates scatter
     assert needs.epoch_price == pytest.approx(1000 * 0.08 * 3.6 / 3600, rel=0.03)
     assert needs.epoch_price_at_ceiling == pytest.approx(1000 * 0.02 * 3.6 / 3600, rel=0.03)
@@ -72,3 +74,27 @@ def test_a_loop_that_its_cache_feeds_no_faster_is_judged_all_the_same() -> None:
     report = judge(dataclasses.replace(recording, blocks=blocks))
     assert report.verdict.bound == "input"
     assert [culprit.kind for culprit in report.verdict.culprits] == ["workers"]
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "cores", "binding", "words"),
+    [
+        (0, 4.0, "workers", "cores are left"),
+        (20, 4.0, "workers", "for a core 12% of it"),
+        (100, 4.0, "cores", "wait for a core 62% of the time, though the loop uses 1.1"),
+        (100, 1.0, "cores", "The cores are used up"),
+    ],
+    ids=["free cores", "a little", "taken by others", "taken by the loop"],
+)
+def test_cores_that_others_take_are_not_called_left(delay_ms: int, cores: float, binding: str, words: str) -> None:
+    """Workers that wait for a core most of the time are limited by that, whatever share of the cores the loop itself uses."""
+    recording = with_fetches(make_recording(STARVED, environment={"cores_available": cores}), 160, 160 - delay_ms)
+    blocks = tuple(
+        dataclasses.replace(block, delays_ns=(delay_ms * MS,) * 8, main_cpu_ns=int(0.375 * block.end_ns))
+        for block in recording.blocks
+    )
+    report = judge(dataclasses.replace(recording, blocks=blocks))
+    assert report.limit is not None
+    assert report.limit.binding == binding
+    assert words in report.limit.explanation
+    assert ("cores-taken" in {caveat.id for caveat in report.caveats}) is (delay_ms > 0 and cores > 1)

@@ -122,3 +122,20 @@ def test_a_line_is_told_with_the_loop_around_it(tmp_path: Path) -> None:
     sampler.start()
     function(tmp_path / "train.py", text, look=lambda _: None, parse=lambda: time.sleep(0.01))()
     assert {line.loop for line in sampler.stop() if line.source == f"{tmp_path / 'train.py'}:5"} == {2}
+
+
+class Delayed:
+    """A clock of a thread that gets a core for a quarter of the time only."""
+
+    def read_ns(self) -> int:
+        return time.perf_counter_ns() * 3 // 4
+
+
+def test_a_line_is_charged_for_the_time_without_a_core(tmp_path: Path) -> None:
+    """What a thread waits for a core is told from other waiting."""
+    sampler = BodySampler(0.0005, delay=Delayed())
+    sampler.start()
+    function(tmp_path / "train.py", "def f():\n    for _ in range(50):\n        sleep(0.001)\n", sleep=time.sleep)()
+    (line,) = (line for line in sampler.stop() if line.source == f"{tmp_path / 'train.py'}:3")
+    assert line.delay_inclusive == pytest.approx(0.75 * line.wall_inclusive, rel=0.05)
+    assert line.rests < 0.3 * line.wall_inclusive

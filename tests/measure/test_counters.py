@@ -119,3 +119,16 @@ def test_what_a_program_computed_counts_for_who_ran_it() -> None:
         spent.append(cpu_ns() - before - (time.process_time_ns() - own))
     assert spent[0] >= 200_000_000
     assert spent[1] < 150_000_000
+
+
+def test_the_delay_is_that_of_the_thread_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main thread's by its number is that without one; of a thread that has ended nothing is read."""
+    whole, mine = RunDelay(), RunDelay(os.getpid())
+    assert whole.read_ns() <= mine.read_ns() <= whole.read_ns()
+    assert RunDelay(2**30).read_ns() == 0
+
+    def ended(*_: object) -> bytes:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(os, "pread", ended)
+    assert mine.read_ns() == 0

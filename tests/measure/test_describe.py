@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler
 
-from unstarve.measure.describe import describe_loader
+from unstarve.measure.describe import describe_function, describe_loader
 
 
 class Promising(IterableDataset):
@@ -64,3 +64,13 @@ def test_the_length_of_the_data_set_is_noted_where_it_tells(loader, expected: in
 def test_a_data_set_that_makes_batches_is_told_from_one_that_makes_samples(loader, expected: bool) -> None:
     """Every subset has `__getitems__`, which gives one item after the other unless the data set has one of its own."""
     assert describe_loader(loader, 0, None, "train.py:9").makes_batches is expected
+
+
+def collate(samples: list) -> list:
+    return samples
+
+
+@pytest.mark.parametrize(("function", "name"), [(collate, "collate"), (sorted, "collate (sorted)")])
+def test_what_collates_is_named_once(function, name: str) -> None:
+    """A function that is called so is not told by its name in brackets behind the same word."""
+    assert describe_function(function)[0] == name

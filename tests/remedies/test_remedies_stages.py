@@ -76,6 +76,15 @@ def test_what_to_make_cheaper_is_said_shortly(text: str, told: str) -> None:
     assert any(told in remedy.advice for remedy in report.remedies)
 
 
+@pytest.mark.parametrize("kind", ["transform", "collate"])
+def test_a_loop_is_told_to_be_replaced(kind: str) -> None:
+    """Its head is no work that could be made cheaper: what it does for each item is, in the sample or in collation."""
+    stage = make_stage(kind, 10, kind=kind, text="for j in range(0, w, 4):")
+    report = judge(make_recording({**STARVED, f"knockout:{kind}": 40}, stages=(stage,)))
+    advice = next(remedy.advice for remedy in report.remedies if remedy.id == f"cheaper:{kind}")
+    assert advice.startswith("Replace the Python loop `for j in range(0, w, 4):` by code that works on whole arrays")
+
+
 def test_small_reads_are_told_to_be_grouped() -> None:
     """A stage that waits for a few KiB a sample is told so, with what it reads; one that reads much is not."""
     stage = make_stage("load", 10, cpu=0.1, kind="read")

@@ -67,7 +67,7 @@ def own_copy(evidence: Evidence) -> list[Culprit]:
     if evidence.recording.has_device:
         return []
     lines = [line for line in evidence.recording.body if line.wall_inclusive >= WAITING_SHARE and _moves_data(line)]
-    waiting = [line for line in lines if line.busy_inclusive < 0.2 * line.wall_inclusive]
+    waiting = [line for line in lines if line.rests > 0.8 * line.wall_inclusive]
     if not waiting:
         return []
     line = min(waiting, key=lambda line: (line.depth, -line.wall_inclusive))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from unstarve.judge.evidence import Evidence
 from unstarve.judge.needs import fed_rate, read_mb, sources
-from unstarve.judge.reading import is_within, waiting_share
+from unstarve.judge.reading import PAGE_BYTES, is_within, waiting_share
 from unstarve.recording import Stage
 from unstarve.report import Caveat, Culprit
 
@@ -28,9 +28,6 @@ WAITING = 0.1
 
 NS_A_BYTE = 1.0
 """So much waiting, that of a gigabyte per second, is as little as storage across a network needs."""
-
-PAGE_BYTES = 4096
-"""Storage is read in no smaller pieces: a stage that read less in all its samples read no data."""
 
 MAPPED = 8
 """More bytes from storage, for each byte that system calls read, are those of mapped files, and not read ahead."""

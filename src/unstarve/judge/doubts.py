@@ -6,7 +6,18 @@ from collections.abc import Sequence
 
 from unstarve import estimate
 from unstarve.judge.caching import doubt_cache
-from unstarve.judge.evidence import Evidence, contention_of, headroom_of, reach_of, share_of, step_varies, waiting_of
+from unstarve.judge.evidence import (
+    Evidence,
+    contention_of,
+    headroom_of,
+    is_contention,
+    reach_of,
+    share_of,
+    step_varies,
+    waiting_of,
+    was_seen_to_wait,
+    without_core,
+)
 from unstarve.judge.memory import doubt_memory
 from unstarve.judge.residuals import doubt_law
 from unstarve.recording import BUSY, find_stage
@@ -23,10 +34,12 @@ def find_doubts(evidence: Evidence, headroom: Estimate, bound: str, culprits: Se
     found = [Caveat(id=note.id, sentence=note.sentence, about="ladder") for note in evidence.recording.notes]
     found += (
         (_doubt_step(evidence) or _doubt_threshold(evidence, headroom, bound))
+        + _doubt_waiting(evidence, bound)
         + _doubt_baseline(evidence)
         + _doubt_rounds(evidence)
         + _doubt_drift(evidence)
         + _doubt_machine(evidence)
+        + _doubt_cores(evidence, bound)
         + _doubt_accounting(evidence, culprits)
         + _doubt_contention(evidence, headroom)
         + doubt_law(evidence, bound, culprits)
@@ -83,6 +96,17 @@ def _doubt_threshold(evidence: Evidence, headroom: Estimate, bound: str) -> list
     return [Caveat(id="near-threshold", sentence=sentence)]
 
 
+def _doubt_waiting(evidence: Evidence, bound: str) -> list[Caveat]:
+    """Do the loop's waits and the control with busy workers disagree on whether input costs anything?"""
+    if bound != "unresolved" or not (was_seen_to_wait(evidence) and is_contention(evidence)):
+        return []
+    sentence = (
+        f"The loop waits {evidence.wait_fraction('none'):.0%} of its time for batches, yet from cache it runs no faster while "
+        "the workers are busy: the one says that input costs something, the other that it does not."
+    )
+    return [Caveat(id="waiting-disagrees", sentence=sentence)]
+
+
 def _doubt_baseline(evidence: Evidence) -> list[Caveat]:
     """Does the baseline agree with the untouched steps before the experiment?"""
     natural = evidence.recording.natural_period_ns / 1e9
@@ -134,6 +158,18 @@ def _doubt_machine(evidence: Evidence) -> list[Caveat]:
     return [Caveat(id="busy-machine", sentence=sentence)]
 
 
+def _doubt_cores(evidence: Evidence, bound: str) -> list[Caveat]:
+    """Would the workers make more batches if the cores that the loop leaves were free?"""
+    crowded = without_core(evidence)
+    if not crowded or bound != "input":
+        return []
+    sentence = (
+        f"The workers wait for a core {crowded:.0%} of the time: what they could feed, and what the ceiling needs, is computed "
+        "for cores that are free."
+    )
+    return [Caveat(id="cores-taken", about="ladder", sentence=sentence)]
+
+
 def _doubt_contention(evidence: Evidence, headroom: Estimate) -> list[Caveat]:
     """Is the ceiling, measured beside resting workers, beyond what the loop reaches beside busy ones?"""
     slower = contention_of(evidence)
@@ -172,6 +208,12 @@ def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[C
         return []
     expected = min(headroom_of(evidence).value, 1 / max(0.02, 1 - share_of(evidence, stage)))
     gain = culprits[0].gain
+    is_more = gain.value > expected
+    why = (
+        "it slows what runs beside it, or the watched samples do not stand for all"
+        if is_more
+        else "something beside it binds"
+    )
     if gain.is_computed or f"knockout:{stage.id}" not in evidence.rates:
         return []  # nothing was removed
     if gain.low / 1.3 <= expected <= gain.high * 1.3:
@@ -181,7 +223,7 @@ def _doubt_accounting(evidence: Evidence, culprits: Sequence[Culprit]) -> list[C
             id="evidence-disagrees", about=stage.id,
             sentence=(
                 f"By its share of a sample's time {stage.name} should gain {expected:.2f}, but removing it gained "
-                f"{gain.value:.2f}: something beside it binds."
+                f"{gain.value:.2f}: {why}."
             ),
         )
     ]  # fmt: skip

@@ -20,6 +20,13 @@ WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
 
 
+USED_UP = 0.85
+"""Share of the cores that the loop keeps busy from which on they are used up."""
+
+WITHOUT_CORE = 0.1
+"""Share of the workers' work that may be waiting for a core before it is said: they start and end at the same time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What the rules look at."""
@@ -151,6 +158,33 @@ def reach_of(evidence: Evidence) -> Estimate:
 def waiting_of(evidence: Evidence) -> float:
     """Share of the untouched loop's time that goes into waiting for batches, less what waiting for cached ones takes."""
     return max(0.0, evidence.wait_fraction("none") - evidence.wait_fraction(evidence.ceiling_id))
+
+
+def is_contention(evidence: Evidence) -> bool:
+    """Whether the loop, fed from cache, is as slow as it is anyway while the workers are busy: nothing comes from waiting."""
+    busy = evidence.rates.get(BUSY)
+    return busy is not None and busy.value <= (1 + evidence.threshold) * evidence.rates["none"].value
+
+
+def was_seen_to_wait(evidence: Evidence) -> bool:
+    """Whether the untouched loop waits for batches for a good part of its time, and hardly for cached ones."""
+    waits = evidence.wait_fraction("none")
+    return waits > 3 * evidence.threshold and waits > 3 * evidence.wait_fraction(evidence.ceiling_id)
+
+
+def cores_used(evidence: Evidence) -> float:
+    """Cores that the untouched loop keeps busy, its workers and its own thread."""
+    return evidence.fetch_cpu_s("none") * evidence.rates["none"].value + evidence.main_cpu_fraction("none")
+
+
+def without_core(evidence: Evidence) -> float:
+    """Share of their work on a batch that the workers wait for a core, though the untouched loop leaves some to others; 0
+    where it hardly matters, or the loop itself uses them up."""
+    fetch = evidence.fetch_s("none")
+    if not fetch or not evidence.loader.num_workers or cores_used(evidence) > USED_UP * evidence.cores:
+        return 0.0
+    share = min(1.0, evidence.delay_s("none") / fetch)  # more where a worker has threads
+    return share if share > WITHOUT_CORE else 0.0
 
 
 def gain_by_share(evidence: Evidence, stage: Stage, most: Estimate) -> Estimate:

@@ -15,7 +15,7 @@ from unstarve.judge.walltime import (
     where_waited,
 )
 from unstarve.recording import BRIEF, HALF, Loader, begun_share
-from unstarve.report import Culprit, Estimate, figure
+from unstarve.report import Culprit, counted, figure
 
 
 def other_loader(evidence: Evidence) -> list[Culprit]:
@@ -100,7 +100,6 @@ def iterator(evidence: Evidence) -> list[Culprit]:
     if share < evidence.threshold or not lines:
         return []
     line = max(lines, key=lambda line: line.in_iterator)
-    busy = line.busy_inclusive / max(1e-9, line.wall_inclusive)
     return [
         Culprit(
             stage="iterator",
@@ -108,7 +107,7 @@ def iterator(evidence: Evidence) -> list[Culprit]:
             name=f"iterator around the loader: {line.text}",
             source=line.source,
             text=line.text,
-            resource="cpu" if busy > HALF else "wait",
+            resource="wait" if line.rests >= HALF * line.wall_inclusive else "cpu",
             gain=estimate.computed(iterator_gain(evidence), down=0.7, up=1.2),
             evidence=(
                 f"This generator of the script takes {share:.0%} of the loop's time on batches that it hands on, in the loop's "
@@ -121,7 +120,6 @@ def iterator(evidence: Evidence) -> list[Culprit]:
 def worker_start(evidence: Evidence) -> list[Culprit]:
     """What an iterator's start spends its time on: the sampler, making the workers, or the way to the first batch."""
     value = 1 / max(0.01, 1 - evidence.time.start)
-    spread = 1 + (value - 1) * 0.25
     loader = evidence.loader
     every = evidence.recording.starts_of(loader)
     starts = [item for item in every if item.natural]
@@ -152,11 +150,11 @@ def worker_start(evidence: Evidence) -> list[Culprit]:
             cause=cause,
             source=source,
             resource=resource,
-            gain=Estimate(value=value, low=max(1.0, value / spread), high=value * spread, is_computed=True),
+            gain=estimate.computed(value, down=0.75, up=1.25),
             evidence=(
-                f"{len(starts)} natural starts: {construct:.2f} s to make the iterator, {first:.2f} s until the first "
-                f"batch, {sampler:.2f} s of it in the sampler; a usual batch takes {fetch:.2f} s to make, and an epoch has "
-                f"{loader.length or (starts[0].batches if starts else 0)} batches."
+                f"{counted(len(starts), 'natural start')}: {figure(construct)} s to make the iterator, {figure(first)} s until "
+                f"the first batch, {figure(sampler)} s of it in the sampler; a usual batch takes {figure(fetch * 1e3)} ms to "
+                f"make, and an epoch has {counted(loader.length or (starts[0].batches if starts else 0), 'batch', 'batches')}."
             ),
         )
     ]

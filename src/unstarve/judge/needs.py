@@ -31,6 +31,7 @@ def find_needs(evidence: Evidence, epoch_rate: float, price: float | None) -> Ne
     return Needs(
         cores=loop.cpu_s * rate + evidence.main_cpu_fraction(evidence.ceiling_id),
         workers=max(1, math.ceil(loop.fetch_s * rate)),
+        steps_per_s=rate,
         read_mb_per_s=read_mb(evidence) * rate or None,
         read_mb_per_s_now=read_mb(evidence) * base or None,
         batch_mb=evidence.recording.batch_bytes / 1e6 or None,

@@ -9,6 +9,9 @@ from unstarve.judge.evidence import Evidence, share_of
 from unstarve.recording import Stage, leaves
 from unstarve.report import Estimate
 
+PAGE_BYTES = 4096
+"""Storage is read in no smaller pieces: a stage that read less in all its samples read no data."""
+
 MOST = 0.5
 """Share of what a stage costs that free reading must save for the stage to be a read."""
 
@@ -68,8 +71,10 @@ def slowest_reader(evidence: Evidence) -> Stage | None:
 
 
 def _readers(evidence: Evidence) -> list[Stage]:
-    """Stages that read, by the kernel's count or, for mapped files and sockets, by their kind."""
-    return [leaf for leaf in _leaves(evidence) if leaf.read_calls or leaf.kind == "read"]
+    """Stages that read data, by the kernel's count or, for mapped files and sockets, by their kind."""
+    return [
+        leaf for leaf in _leaves(evidence) if leaf.kind == "read" or (leaf.read_calls and leaf.read_bytes >= PAGE_BYTES)
+    ]
 
 
 def waiting_share(evidence: Evidence, stage: Stage) -> float:

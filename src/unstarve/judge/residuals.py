@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.judge.evidence import Evidence, share_of
+from unstarve.judge.evidence import USED_UP, Evidence, share_of
 from unstarve.recording import BUSY, Stage
 from unstarve.report import Caveat, Culprit
 
@@ -69,7 +69,7 @@ def doubt_law(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> li
     is_moving = moving is not None and moving.low > 1 + evidence.threshold
     if not found or bound != "input" or is_moving or any(culprit.kind in BESIDE for culprit in culprits):
         return []
-    parts = [f"“{item.label}” ran at {item.ratio:.0%} of what it predicts" for item in found[:3]]
+    parts = [f"“{item.label}” ran at {item.ratio:.0%} of the speed that they predict" for item in found[:3]]
     rest = f" and {len(found) - 3} more" if len(found) > 3 else ""
     sentence = f"The workers' clocks do not explain everything: {', '.join(parts)}{rest}; suspect {found[0].suspect}."
     return [Caveat(id="law-residual", about=found[0].rung, sentence=sentence)]
@@ -118,7 +118,7 @@ def _suspect(evidence: Evidence, rung: str, workers: int, loop: law.Loop, *, is_
     if not is_slower:
         return "the figures of single stages: watched, or beside other stages, they cost more than alone"
     used = (evidence.fetch_cpu_s(rung) + loop.main_cores * loop.step_s) * evidence.rates[rung].value
-    if evidence.delay_s(rung) > RESIDUAL * evidence.fetch_s(rung) and used < 0.85 * evidence.cores:
+    if evidence.delay_s(rung) > RESIDUAL * evidence.fetch_s(rung) and used < USED_UP * evidence.cores:
         return (
             f"other processes, or a limit on CPU time: workers wait for a core {evidence.delay_s(rung) / evidence.fetch_s(rung):.0%} "
             f"of the time, though the loop uses {used:.2g} of {evidence.cores:.2g} cores"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import Evidence, gain_by_share, headroom_of, mean_ms, share_of
+from unstarve.judge.evidence import WORTH, Evidence, gain_by_share, headroom_of, mean_ms, share_of
 from unstarve.judge.reading import is_within, part_of_reading, slowest_reader, told_apart, waiting_share
 from unstarve.recording import Stage, find_stage, leaves
 from unstarve.report import Culprit, Estimate
@@ -138,10 +138,11 @@ def _many_steps(evidence: Evidence, stages: Sequence[Stage]) -> Culprit:
     assert gain is not None
     parts = leaves(stages)
     waits = sum(_own_ms(stage) for stage in parts if _resource(stage) == "wait")
-    sentence = (
-        f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; of the {len(parts)} "
-        f"statements that make a sample none takes more than {max(_own_shares(stages, parts)):.0%} of the time."
-    )
+    most = max(_own_shares(stages, parts))
+    why = f"of the {len(parts)} statements that make a sample none takes more than {most:.0%} of the time"
+    if most >= LITTLE:
+        why = "no removal of a single stage was shown to help"
+    sentence = f"With finished samples served from cache the loop runs {gain.value:.2f} times as fast; {why}."
     return Culprit(
         stage="dataset",
         kind="code",
@@ -163,7 +164,8 @@ def fixed(evidence: Evidence) -> list[Culprit]:
             culprit = _stage_culprit(evidence, replace(stage, kind=name), _capped(evidence, gain))
             # few batches are watched while they are collated: all those that were not tell more
             resource = "serialisation" if name == "ipc" else _spared(evidence, name, least=0.1) or "cpu"
-            sentence = f"With {name} free the loop runs {gain.value:.2f} times as fast."
+            what = "transport" if name == "ipc" else "collation"
+            sentence = f"With {what} free the loop runs {gain.value:.2f} times as fast."
             found.append(replace(culprit, resource=resource, evidence=sentence))
     return found + _sampler(evidence)
 
@@ -198,7 +200,7 @@ def _sampler(evidence: Evidence) -> list[Culprit]:
 
 def by_accounting(evidence: Evidence) -> list[Culprit]:
     """When no single removal was shown to gain anything: the most expensive leaf, with a computed gain; or the data set as
-    a whole, where that gains and all of its stages are small parts of it."""
+    a whole, where that gains and all of its stages are small parts of it, or that leaf was shown to gain nothing."""
     stages = [stage for stage in evidence.recording.stages if stage.wall_ns and stage.id != "ipc"]
     own, gain = _own_stages(evidence), headroom_of(evidence)
     if not stages or gain.value < 1 + 3 * evidence.threshold:
@@ -207,14 +209,43 @@ def by_accounting(evidence: Evidence) -> list[Culprit]:
     whole = evidence.contrast("samples", "none")
     if stage in own and whole is not None and whole.high < 1 + 3 * evidence.threshold:
         return []  # finished samples gain nothing
+    is_acquitted = _is_acquitted(evidence, stage)
     parts = [part for part in own if part.id != "code"]
-    if stage in parts and whole is not None and whole.low > 1 and max(_own_shares(own, parts)) < LITTLE:
+    is_small = stage in parts and max(_own_shares(own, parts)) < LITTLE
+    if stage in own and whole is not None and whole.low > 1 and (is_small or is_acquitted):
         return [_many_steps(evidence, own)]
+    if is_acquitted:
+        return []
+    computed = gain_by_share(evidence, stage, _capped(evidence, _most_of(evidence, stage)))
+    if computed.value < WORTH:
+        return []
     sentence = (
         f"It takes {share_of(evidence, stage):.0%} of a sample's time, and the gain is computed from that: no removal of "
         "a single stage was shown to help."
     )
-    return [_stage_culprit(evidence, stage, gain_by_share(evidence, stage, gain), sentence)]
+    return [_stage_culprit(evidence, stage, computed, sentence)]
+
+
+def _most_of(evidence: Evidence, stage: Stage) -> Estimate:
+    """What a stage can gain at most, as far as that was measured: with all up to it served from cache, or without it."""
+    own, gain = _own_stages(evidence), headroom_of(evidence)
+    whole = evidence.contrast("samples", "none") or gain
+    removed = [replace(removal, value=removal.high) for removal in _removals(evidence, stage)]
+    most = _gain_up_to(evidence, own[own.index(stage) :], whole) if stage in own else gain
+    return min((most, *removed), key=lambda each: each.value)
+
+
+def _is_acquitted(evidence: Evidence, stage: Stage) -> bool:
+    """Whether the loop without the stage was seen to gain nothing, and surely less than the stage's share says."""
+    least = gain_by_share(evidence, stage, headroom_of(evidence)).low
+    return any(removal.value < WORTH and removal.high < least for removal in _removals(evidence, stage))
+
+
+def _removals(evidence: Evidence, stage: Stage) -> list[Estimate]:
+    """What was measured to be gained without the stage, and without what contains it."""
+    around = [each for each in evidence.recording.stages if is_within(evidence, stage, each.id)]
+    gains = [evidence.contrast(f"knockout:{each.id}", "none") for each in around]
+    return [gain for gain in gains if gain is not None]
 
 
 def _stage_culprit(

@@ -51,6 +51,7 @@ def _spent(line: BodyLine) -> str:
     parts = {
         "computing": line.cpu_inclusive,
         "in torch": line.busy_inclusive - line.cpu_inclusive,
-        "waiting": line.wall_inclusive - line.busy_inclusive,
+        "waiting": line.rests,
+        "without a core": line.delay_inclusive,
     }
     return max(parts, key=lambda name: parts[name])

@@ -14,14 +14,19 @@ from unstarve.judge.doubts import find_doubts
 from unstarve.judge.evidence import (
     ALL_STEADY,
     THRESHOLD,
+    USED_UP,
     Evidence,
     at_length,
     begun_anew,
+    cores_used,
+    is_contention,
     share_of,
     shared_wait_s,
     step_varies,
     waiting_of,
+    was_seen_to_wait,
     without_copies,
+    without_core,
 )
 from unstarve.judge.needs import find_needs
 from unstarve.judge.stepping import body_times
@@ -165,7 +170,7 @@ def _bound(evidence: Evidence, headroom: Estimate) -> str:
     if start_gain > edge and start_gain > headroom.value and time.start > 0.08:
         return "start"
     is_near = headroom.value < 1 + NEAR_WAITING * evidence.threshold
-    is_of_body = is_near and (_is_contention(evidence) or waiting_of(evidence) < evidence.threshold)
+    is_of_body = is_near and (is_contention(evidence) or waiting_of(evidence) < evidence.threshold)
     if headroom.low > edge and not is_of_body:
         return "input"
     other = waiting_loader(evidence)
@@ -177,16 +182,9 @@ def _bound(evidence: Evidence, headroom: Estimate) -> str:
         return "start"
     if is_of_body or headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
         return "step"
-    waits = evidence.wait_fraction("none")
-    if waits > 3 * evidence.threshold and waits > 3 * evidence.wait_fraction(evidence.ceiling_id):
-        return "input"  # the ratio is uncertain, but the loop was seen to wait
-    return "step" if _is_contention(evidence) else "unresolved"
-
-
-def _is_contention(evidence: Evidence) -> bool:
-    """Whether the loop, fed from cache, is as slow as it is anyway while the workers are busy: nothing comes from waiting."""
-    busy = evidence.rates.get(BUSY)
-    return busy is not None and busy.value <= (1 + evidence.threshold) * evidence.rates["none"].value
+    if was_seen_to_wait(evidence) == is_contention(evidence):
+        return "unresolved"  # nothing tells, or what tells disagrees
+    return "input" if was_seen_to_wait(evidence) else "step"
 
 
 def _rungs(recording: Recording, rates: dict[str, Estimate]) -> tuple[RungResult, ...]:
@@ -255,7 +253,7 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
         )
     if not fetch:
         return Limit(binding="unknown", explanation="The loader is not a DataLoader; its inside was not measured.")
-    used = cpu / period + evidence.main_cpu_fraction("none")
+    used, crowded = cores_used(evidence), without_core(evidence)
     busy = fetch / workers / period
     whose = "of a worker " if loader.num_workers else ""
     there = f"{counted(loader.num_workers, 'worker')}, " if loader.num_workers else ""
@@ -264,15 +262,20 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
     )
     if loader.num_workers == 0:
         return Limit(binding="main", explanation=f"The main process loads and steps in turn: {figures}.")
-    if used > 0.85 * cores:
+    if used > USED_UP * cores:
         return Limit(
             binding="cores", explanation=f"The cores are used up ({figure(used)} of {figure(cores)}): {figures}."
         )
     if cpu < 0.5 * (fetch - evidence.delay_s("none")) and busy > 0.8:
         return Limit(binding="storage", explanation=f"The workers wait rather than compute: {figures}.")
+    if crowded and busy > 0.8 >= busy * (1 - crowded):
+        taken = f"though the loop uses {figure(used)} of {figure(cores)} (others take the rest, or CPU time is limited)"
+        text = f"The workers wait for a core {crowded:.0%} of the time, {taken}: {figures}."
+        return Limit(binding="cores", explanation=text)
     yet = ", yet the loop waits" if waiting_of(evidence) > evidence.threshold else ""
     if busy > 0.8:
-        return Limit(binding="workers", explanation=f"The workers are busy all the time, cores are left: {figures}.")
+        left = f"though for a core {crowded:.0%} of it" if crowded else "cores are left"
+        return Limit(binding="workers", explanation=f"The workers are busy all the time, {left}: {figures}.")
     return Limit(binding="unknown", explanation=f"Neither workers nor cores are used up{yet}: {figures}.")
 
 
@@ -295,7 +298,8 @@ def _sentence(
         over_all = f", {figure(epoch_rate)} over whole epochs with all loaders" if is_less else ""
         return f"Input-bound: {figure(base.value)} steps/s{over_all}.{_first_culprit(culprits)}"
     if bound == "input":
-        return f"Input-bound: {reach}.{_first_culprit(culprits)}"
+        whose = _first_culprit(culprits) or " No single stage was shown to hold it back."
+        return f"Input-bound: {reach}.{whose}"
     if bound == "start" and (drop := dropping_start(evidence)) is not None:
         return f"Start-bound: {drop.dropped_ns / 1e9:.1f} s went into {drop.dropped} batches that the loop dropped unused.{_first_culprit(culprits)}"
     if bound == "start":
@@ -323,6 +327,11 @@ def _first_culprit(culprits: Sequence[Culprit]) -> str:
         return ""
     first = culprits[0]
     place = f" ({short_place(first.source)})" if first.source else ""
+    if first.gain.low <= 1:
+        return (
+            f" {first.name}{place} seems to hold it back most, which is not shown: without it the loop would run "
+            f"{first.gain.low:.2f} to {first.gain.high:.2f} times as fast."
+        )
     return (
         f" {first.name}{place} holds it back most: without it the loop would run {first.gain.value:.2f} times as fast"
         f"{', as computed' if first.gain.is_computed else ''}."

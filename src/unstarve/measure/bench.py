@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 
 from unstarve.measure import cuda, environment
 from unstarve.measure.body import BodySampler, iterator_of
+from unstarve.measure.counters import RunDelay
 from unstarve.measure.cuts import values
 from unstarve.measure.describe import describe_function
 from unstarve.measure.fleet import ORDERING
@@ -227,7 +229,8 @@ class LoopBench:
 
     def body_sampler(self) -> BodySampler:
         """What samples the lines of the loop."""
-        return self._paused_with_loop(BodySampler(iterator=iterator_of(sys._getframe())))
+        delay = RunDelay(threading.get_native_id())
+        return self._paused_with_loop(BodySampler(iterator=iterator_of(sys._getframe()), delay=delay))
 
     def sampler_watch(self) -> BodySampler:
         """What samples the lines of the script's sampler."""

@@ -20,6 +20,7 @@ from types import CodeType, FrameType
 import torch
 
 from unstarve import syntax
+from unstarve.measure.counters import RunDelay
 from unstarve.measure.cuts.resolving import is_library, item_name
 from unstarve.measure.memory import Collector
 from unstarve.recording import BodyLine
@@ -57,6 +58,7 @@ class BodySampler:
         iterator: the generator between the loader and the loop, if there is one.
         with_stages: where no code of the user's runs, charge the innermost generator of a library: a pipeline's stage.
         below: charge only what runs below this function of ours.
+        delay: what tells how long that thread waited for a core, if anything does.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class BodySampler:
         iterator: CodeType | None = None,
         with_stages: bool = False,
         below: CodeType | None = None,
+        delay: RunDelay | None = None,
     ) -> None:
         self._interval_s = interval_s
         self._iterator = iterator
         self._in_iterator_ns: dict[Place, int] = defaultdict(int)
         self._with_stages = with_stages
         self._below = below
+        self._delay_ns = delay.read_ns if delay is not None else int
         self._names: dict[tuple[str, int], str] = {}
         self._target = threading.get_ident()
         self.is_on = False
@@ -83,6 +87,7 @@ class BodySampler:
         self._inclusive_ns: dict[Place, int] = defaultdict(int)
         self._inclusive_wall_ns: dict[Place, int] = defaultdict(int)
         self._inclusive_busy_ns: dict[Place, int] = defaultdict(int)
+        self._inclusive_delay_ns: dict[Place, int] = defaultdict(int)
         self._depth: dict[Place, int] = {}
 
     def start(self) -> None:
@@ -95,27 +100,28 @@ class BodySampler:
 
     def _run(self) -> None:
         cpu_ns = cpu_clock(self._target)
-        wall, cpu = time.perf_counter_ns(), cpu_ns()
+        wall, cpu, delay = time.perf_counter_ns(), cpu_ns(), self._delay_ns()
         while self.is_on:
             time.sleep(self._interval_s)
             frame = running(self._target)
-            now, used = time.perf_counter_ns(), cpu_ns()
+            now, used, delayed = time.perf_counter_ns(), cpu_ns(), self._delay_ns()
             if self._below is not None and not _is_below(frame, self._below):
                 frame = None
             if user_line(frame) is not None:
-                self._charge(_user_lines(frame), frame, now - wall, used - cpu)
+                self._charge(_user_lines(frame), frame, now - wall, used - cpu, delayed - delay)
                 self._charge_iterator(frame, now - wall)
             elif (stage := self._stage(frame)) is not None:
-                self._charge([stage], frame, now - wall, used - cpu)
-            wall, cpu = now, used
+                self._charge([stage], frame, now - wall, used - cpu, delayed - delay)
+            wall, cpu, delay = now, used, delayed
 
-    def _charge(self, way: list[Place], frame: FrameType | None, wall_ns: int, cpu_ns: int) -> None:
+    def _charge(self, way: list[Place], frame: FrameType | None, wall_ns: int, cpu_ns: int, delay_ns: int) -> None:
         self._wall_ns[way[-1]] += wall_ns
         self._cpu_ns[way[-1]] += cpu_ns
         for depth, place in enumerate(way):
             self._depth.setdefault(place, depth)
             self._inclusive_wall_ns[place] += wall_ns
             self._inclusive_busy_ns[place] += cpu_ns
+            self._inclusive_delay_ns[place] += delay_ns
         if _is_in_torch(frame):
             self._torch_ns[way[-1]] += cpu_ns
             return
@@ -181,6 +187,7 @@ class BodySampler:
             cpu_inclusive=min(1.0, self._inclusive_ns[place] / total),
             busy_inclusive=min(1.0, self._inclusive_busy_ns[place] / total),
             wall_inclusive=min(1.0, self._inclusive_wall_ns[place] / total),
+            delay_inclusive=min(1.0, self._inclusive_delay_ns[place] / total),
             depth=self._depth.get(place, 0),
             loop=_loops(filename).get(number, 0),
             in_iterator=min(1.0, self._in_iterator_ns[place] / total),

@@ -105,16 +105,20 @@ OWN_READS = OwnReads()
 
 
 class RunDelay:
-    """How long this process's main thread was ready to run but waited for a core, from `/proc/self/schedstat`.
+    """How long a thread of this process was ready to run but waited for a core, by the kernel's scheduler statistics.
 
     It tells waiting for storage from waiting for a core: both look like wall time without CPU time. Reads 0 where the
     kernel does not say.
+
+    Args:
+        thread: its number for the kernel (`threading.get_native_id`); the main thread if None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, thread: int | None = None) -> None:
         self._file: int | None = None
         try:
-            self._file = os.open("/proc/self/schedstat", os.O_RDONLY)
+            path = "/proc/self/schedstat" if thread is None else f"/proc/self/task/{thread}/schedstat"
+            self._file = os.open(path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._file)
         except OSError:  # not Linux, or a kernel without scheduler statistics
             pass
@@ -123,7 +127,10 @@ class RunDelay:
         """The delay so far."""
         if self._file is None:
             return 0
-        return int(OWN_READS.pread(self._file, 64).split()[1])
+        try:
+            return int(OWN_READS.pread(self._file, 64).split()[1])
+        except ProcessLookupError:  # the thread has ended
+            return 0
 
 
 class _Counters:

@@ -122,6 +122,7 @@ def describe_function(function: Any) -> tuple[str, str | None]:
     inner = inspect.unwrap(function) if callable(function) else function
     called = getattr(type(inner), "__call__", None)  # noqa: B004 - the method itself is wanted
     code = getattr(inner, "__code__", None) or getattr(called, "__code__", None)
+    what = name if name == "collate" else f"collate ({name})"
     if code is None or "site-packages" in code.co_filename:
-        return f"collate ({name})", None
-    return f"collate ({name})", f"{code.co_filename}:{code.co_firstlineno}"
+        return what, None
+    return what, f"{code.co_filename}:{code.co_firstlineno}"

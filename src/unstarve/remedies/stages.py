@@ -26,6 +26,8 @@ def cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Rem
     is_named = not culprit.text or culprit.name in culprit.text  # the line may hold a whole chain
     # where that was looked at, `cache-head` says so if it pays
     once = "" if recording.heads else "do it once and store the result if it is the same every epoch, "
+    if _is_loop(culprit.text):
+        return _loop_replaced(culprit, once)
     return Remedy(
         id=f"cheaper:{culprit.stage}",
         advice=(
@@ -37,10 +39,31 @@ def cheaper_stage(recording: Recording, report: Report, culprit: Culprit) -> Rem
     )
 
 
+def _is_loop(text: str | None) -> bool:
+    """Whether a statement is the head of a loop, so that what it does for each item is what costs."""
+    return text is not None and re.match(r"(async )?(for|while)\b", text) is not None
+
+
+def _loop_replaced(culprit: Culprit, once: str) -> Remedy:
+    return Remedy(
+        id=f"cheaper:{culprit.stage}",
+        advice=(
+            f"Replace the Python loop `{culprit.text}` by code that works on whole arrays (NumPy, torch), compile it, do less "
+            f"in it, {once}or do its work on the device."
+        ),
+        predicted_gain=culprit.gain,
+        about=culprit.stage,
+    )
+
+
 def leaner_collation(recording: Recording, report: Report, culprit: Culprit) -> Remedy | None:
     """For a statement of the user's own in the collate function that does something else than joining samples."""
     if culprit.kind != "collate" or not culprit.text or _JOINS.search(culprit.text):
         return None
+    if _is_loop(culprit.text):
+        return _loop_replaced(
+            culprit, "do it once for each sample and store the result if it is the same every epoch, "
+        )
     return Remedy(
         id=f"cheaper:{culprit.stage}",
         advice=(
