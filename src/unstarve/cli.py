@@ -165,7 +165,7 @@ def run(
 
     progress = None if quiet or _is_other_rank(rank) else Progress()
     engine = Engine(
-        Options(budget_s=budget, depth=depth, full=full),
+        Options(budget_s=budget, depth=depth, full=full, may_load_here=not go_on),
         command=shlex.join(["unstarve", "run", *(["-m", module] if module else []), *arguments]),
         loader=loader, stop=not go_on, patience_s=patience, on_progress=progress, simulate_step_ms=simulate_step,
         lead=rank,
