@@ -171,6 +171,8 @@ def test_what_follows_a_module_is_its_own(
         (("run", "--quiet", "-m"), "-m"),
         (("run",), "No script given"),
         (("run", "missing.py"), "missing.py"),
+        (("run", "python", "train.py"), "leave out 'python'"),
+        (("watch", "--fulll", "train.py"), "no such option"),
         (("run", "-m", "no.such.module"), "no.such.module"),
         (("run", "--budget", "soon", "x.py"), "soon"),
         (("run", "--json", "nowhere/r.json", "x.py"), "nowhere"),
@@ -184,6 +186,14 @@ def test_wrong_usage_exits_with_2_and_says_what_was_given(tmp_path: Path, argume
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_option_behind_the_scripts_name_is_told_of(tmp_path: Path) -> None:
+    """It is the script's; whoever meant ours is told, unless the script knows it."""
+    for body, is_told in (("", True), ("print('--html')", False)):
+        done = unstarve("watch", write(tmp_path, body), "--html", "out.html", cwd=tmp_path)
+        assert ("--html went to the script" in done.stderr) is is_told
+        assert done.returncode == 4
 
 
 def traceback_of(text: str) -> list[str]:
@@ -335,7 +345,10 @@ def test_watching_runs_the_script_to_its_end(tmp_path: Path) -> None:
                 time.sleep(0.002)
             print("the end")
     """
-    done = unstarve("watch", write(tmp_path, body), cwd=tmp_path)
+    done = unstarve("watch", "--save", "w.rec", write(tmp_path, body), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the end" in done.stdout
     assert "Watched, not tried" in done.stdout
+    again = unstarve("show", "w.rec", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "Watched, not tried" in again.stdout

@@ -98,6 +98,16 @@ def test_a_file_goes_before_an_id(unstarve: Run) -> None:
     assert json.loads(out)["verdict"]["sentence"] == judge(FAST).verdict.sentence
 
 
+def test_a_folder_that_is_named_like_a_run_hides_none(unstarve: Run) -> None:
+    """Only files go before runs."""
+    (number,) = remember(SLOW)
+    for name in (str(number), "last"):
+        Path(name).mkdir()
+        code, out, _ = unstarve("show", name, "--json", "-")
+        assert code == 0
+        assert json.loads(out)["verdict"]["sentence"] == judge(SLOW).verdict.sentence
+
+
 def test_comparison_as_json(unstarve: Run) -> None:
     """`--json -` gives nothing but JSON by its schema; `--json PATH` writes the same beside the text."""
     remember(SLOW, FAST)

@@ -165,7 +165,7 @@ def run(
 
     progress = None if quiet or _is_other_rank(rank) else Progress()
     engine = Engine(
-        Options(budget_s=budget, depth=depth, full=full),
+        Options(budget_s=budget, depth=depth, full=full, may_load_here=not go_on),
         command=_command(module, arguments),
         loader=loader, stop=not go_on, patience_s=patience, on_progress=progress, simulate_step_ms=simulate_step,
         lead=rank,
@@ -291,7 +291,22 @@ def _script(module: str | None, arguments: tuple[str, ...]) -> Any:
     if not arguments:
         command = _command(None, ())
         raise UsageError(f"No script given: expected `{command} SCRIPT [ARGS]` or `{command} -m MODULE [ARGS]`.")
-    return script.from_file(arguments[0], arguments[1:])
+    found = script.from_file(arguments[0], arguments[1:])
+    _tell_misplaced(found)
+    return found
+
+
+def _tell_misplaced(found: Any) -> None:
+    """A line on options that are spelled like ours and stand behind the script's name, if it does not mention them itself."""
+    ours = {name for option in click.get_current_context().command.params for name in option.opts if name[:2] == "--"}
+    given = dict.fromkeys(argument.partition("=")[0] for argument in found.arguments[1:])
+    misplaced = [name for name in given if name in ours and name.lstrip("-").encode() not in found.source]
+    if misplaced:
+        click.echo(
+            f"unstarve: {', '.join(misplaced)} went to the script, as all that follows its name does; if unstarve was meant, "
+            "put it before the script.",
+            err=True,
+        )
 
 
 def _command(module: str | None, arguments: tuple[str, ...]) -> str:
@@ -598,10 +613,11 @@ def _leave(code: int) -> NoReturn:
 @_output_options
 def show(file: str, json_path: str | None, html_path: str | None, fail_above: float | None, quiet: bool) -> None:
     """Draw a stored recording, or a run of the history, again. Works without torch."""
-    from unstarve.judge import judge
+    from unstarve.judge import account, judge
 
     recording = _stored(file)
-    report = judge(recording)
+    was_watched = recording.command.startswith("unstarve watch")
+    report = account(recording) if was_watched else judge(recording)
     output = Output(json=json_path, html=html_path, save=None, fail_above=fail_above, quiet=quiet, is_stored=True)
     _deliver(recording, report, output)
     _leave(_gate(report, output))
@@ -612,7 +628,7 @@ def _stored(reference: str) -> Any:
     from unstarve import recording as recordings
 
     try:
-        if os.path.exists(reference):
+        if os.path.exists(reference) and not os.path.isdir(reference):  # a folder may be called `1` or `last`
             return recordings.load(reference)
         from unstarve import store
 
@@ -686,10 +702,12 @@ def _answer(text: str, path: str | None, draw: Callable[[bool], str]) -> None:
 
 @cli.command(cls=_Running, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` would.")
+@click.option("--save", "save_path", metavar="PATH", help="Keep the recording, for `unstarve show`.")
 @_output_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def watch(
     module: str | None,
+    save_path: str | None,
     json_path: str | None,
     html_path: str | None,
     fail_above: float | None,
@@ -702,7 +720,13 @@ def watch(
     from unstarve.judge import account
     from unstarve.measure.engine import Engine
 
-    output = Output(json=_absolute(json_path), html=_absolute(html_path), save=None, fail_above=fail_above, quiet=quiet)
+    output = Output(
+        json=_absolute(json_path),
+        html=_absolute(html_path),
+        save=_absolute(save_path),
+        fail_above=fail_above,
+        quiet=quiet,
+    )
     output.check()
     engine = Engine(command=_command(module, arguments), passive=True)
     ending = _execute(script, engine, None)

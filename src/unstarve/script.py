@@ -12,6 +12,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import traceback
 import types
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstarve.errors import UsageError
+
+_INTERPRETER = re.compile(r"python[\d.]*(\.exe)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,12 @@ def from_file(path: str, arguments: Sequence[str]) -> Script:
     if file.is_dir():
         file = file / "__main__.py"
     if not file.is_file():
-        raise UsageError(f"No script {path!r} here: expected a Python file (working directory {os.getcwd()}).")
+        hint = ""
+        if _INTERPRETER.fullmatch(file.name):
+            hint = f" The script is run by the Python that runs unstarve: leave out {path!r}."
+        elif path.startswith("-"):
+            hint = " This command has no such option; options of the script come after its name."
+        raise UsageError(f"No script {path!r} here: expected a Python file (working directory {os.getcwd()}).{hint}")
     try:
         source = file.read_bytes()
     except OSError as error:

@@ -48,6 +48,11 @@ def test_too_few_workers_are_blamed_by_computation_where_nothing_was_tried(own: 
     assert culprit.gain.high - culprit.gain.low > 1
 
 
+def test_one_worker_is_too_few_though_none_at_all_were_tried() -> None:
+    """That trial says nothing of more workers."""
+    assert "workers" in kinds(judge(with_idle_cores(tried(1, {Settings(num_workers=0): 120.0}))))
+
+
 def test_several_workers_are_not_blamed_by_computation() -> None:
     """Where there are workers enough to share the work, stages are to blame."""
     stage = make_stage("decode", 10)

@@ -227,6 +227,8 @@ class Bench:
         order = self.orders[-1] if self.orders else {"mode": "run"}
         is_full = give.source == "loader" and order["mode"] in ("run", "watch")
         rate = self.pipeline.rate(self.used or self.settings) if is_full else 1 / self.pipeline.loop.step_s
+        if give.source == "loader" and order["mode"] == "collated" and self.workers:
+            rate = 1 / (1 / rate + self.pipeline.receiving_s)
         if order["mode"] == "busy":
             rate /= 1 + self.pipeline.contention
         period = int(S / rate * self._random.lognormvariate(0, self.noise))

@@ -271,6 +271,34 @@ def test_another_number_of_workers_is_tried_where_the_law_expects_something_of_i
     assert not fed.started
 
 
+RECEIVING = Pipeline(
+    Loop(step_s=0.002, fetch_s=0.002, cpu_s=0.002, cores=2), Settings(num_workers=2), receiving_s=0.005
+)
+"""Workers that are quick, and batches that are dear to have from them."""
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "may_load_here", "is_tried"),
+    [
+        (RECEIVING, True, True),
+        (RECEIVING, False, False),
+        (replace(RECEIVING, loop=replace(RECEIVING.loop, fetch_s=0.012, cpu_s=0.012)), True, False),
+        (replace(RECEIVING, receiving_s=0.0), True, False),
+    ],
+    ids=["dear to receive", "the script goes on", "dear to make", "cheap to receive"],
+)
+def test_no_workers_are_tried_once_where_having_batches_from_them_costs_more(
+    pipeline: Pipeline, may_load_here: bool, is_tried: bool
+) -> None:
+    """Only where the law expects the main process alone to be about as fast, and nothing is started after what the data
+    set may have opened there."""
+    bench = Bench(pipeline, noise=0.01)
+    assert bench.drive(experiment.program(bench, Options(budget_s=30, may_load_here=may_load_here)))
+    here = replace(pipeline.own, num_workers=0)
+    assert bench.started[here] == is_tried
+    assert not is_tried or list(bench.started)[-1] == here
+
+
 def test_workers_that_take_long_to_start_are_not_tried() -> None:
     """A trial must not cost a good part of the budget before its first batch."""
     bench = Bench(STARVED, start_s=10.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from literals import MIB, STARVED, WASTEFUL, copy_bound, kinds, leaner, make_recording, make_stage
+from literals import MIB, STARVED, WASTEFUL, copy_bound, kinds, leaner, make_recording, make_stage, tried
 from test_payload import IMAGE, LABELS
 
 from unstarve.judge import judge
 from unstarve.payload import Change
-from unstarve.recording import Recording
+from unstarve.recording import Recording, Settings
 
 
 def lean_trial(period: float) -> Recording:
@@ -122,3 +122,16 @@ def test_what_is_pickled_is_told_from_what_goes_through_shared_memory(kind: str,
     (remedy,) = [remedy for remedy in report.remedies if remedy.id == "lighter-transport"]
     assert ("pickled" in remedy.advice) is is_pickled
     assert ("fewer and smaller tensors" in remedy.advice) is (not is_pickled)
+
+
+@pytest.mark.parametrize(
+    ("period_ms", "told"), [(60, "1.33 times as fast"), (160, "only 0.50 times as fast"), (None, "")]
+)
+def test_the_advice_on_transport_says_what_came_of_no_workers(period_ms: float | None, told: str) -> None:
+    """Where there is nothing to send; nothing is said where that was not tried."""
+    trials = {} if period_ms is None else {Settings(num_workers=0): period_ms}
+    stages = (make_stage("ipc", 0, kind="ipc"),)
+    report = judge(tried(2, trials, {**STARVED, "knockout:ipc": 40.0}, stages=stages, payload=(IMAGE, LABELS)))
+    (remedy,) = [remedy for remedy in report.remedies if remedy.id == "lighter-transport"]
+    assert ("num_workers=0 runs" in remedy.advice) is bool(told)
+    assert told in remedy.advice

@@ -309,7 +309,7 @@ def test_waits_that_must_overlap_are_counted() -> None:
     assert told is not None
     assert [float(figure) for figure in told.groups()] == pytest.approx([105, 419], rel=0.02)
     assert "ThreadPoolExecutor(2)" in (remedy.patch or "")
-    assert "every thread needs its own open file" in (remedy.patch or "")
+    assert "each thread needs a file of its own" in (remedy.patch or "")
     names: dict = {}
     exec(remedy.patch or "", names)
     data = types.SimpleNamespace(__getitem__=lambda index: -index)

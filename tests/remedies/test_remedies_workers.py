@@ -18,6 +18,7 @@ from literals import (
     kinds,
     make_blocks,
     make_recording,
+    make_stage,
     make_start,
     started,
     tried,
@@ -163,6 +164,28 @@ def test_kept_workers_are_promised_what_they_spare() -> None:
     assert (remedy.id, remedy.patch) == ("persistent-workers", "DataLoader(..., persistent_workers=True)")
     assert remedy.predicted_gain is not None
     assert remedy.predicted_gain.value == pytest.approx(1 / (1 - 0.75 * report.time.start))
+
+
+@pytest.mark.parametrize(
+    ("length", "facts", "is_advised"),
+    [(1000, {}, True), (100_000, {}, False), (1000, {"persistent_workers": True}, False)],
+    ids=["short epochs", "long epochs", "kept"],
+)
+def test_starts_that_cost_a_part_of_an_epoch_are_told_beside_another_culprit(
+    length: int, facts: dict, is_advised: bool
+) -> None:
+    """Three seconds of a start are worth a line of the loader, though a stage holds the loop back far more."""
+    start = make_start(batches=length, construct_ms=0, first_ms=4000)
+    loader = dataclasses.replace(LOADER, length=length, start_method="spawn", **facts)
+    stage = make_stage("decode", 10)
+    recording = make_recording(
+        {**STARVED, "knockout:decode": 25}, stages=(stage,), loader=loader, starts=(start, start)
+    )
+    report = judge(recording)
+    assert kinds(report)[0] == "code"
+    found = [remedy for remedy in report.remedies if remedy.id == "persistent-workers"]
+    assert len(found) == is_advised
+    assert all("of an epoch" in remedy.advice and remedy.about == "loader" for remedy in found)
 
 
 def test_workers_are_not_kept_by_a_loader_that_is_made_anew() -> None:

@@ -43,9 +43,22 @@ def test_golden(name: str, width: int, request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("color", [False, True])
 @pytest.mark.parametrize("width", [*WIDTHS, 41])
 def test_no_line_is_wider_than_asked(hostile: Report, width: int, color: bool) -> None:
-    """Wide characters, markup, escapes and endless names do not push a line past the width."""
-    text = without_ansi(render(hostile, width=width, color=color))
+    """Wide characters, markup, escapes and endless names do not push a line past the width; only code is as wide as it is."""
+    codeless = replace(hostile, remedies=tuple(replace(remedy, patch=None) for remedy in hostile.remedies))
+    text = without_ansi(render(codeless, width=width, color=color))
     assert max(columns(line) for line in text.splitlines()) <= width
+
+
+@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize("width", [*WIDTHS, 41])
+def test_code_can_be_copied(toy: Report, width: int, color: bool) -> None:
+    """However narrow the terminal, each line of a patch stays one line, and none loses its place beside the others."""
+    lines = ["def collate(samples):", f"    # {'why ' * 40}once", f"    return {'first(samples) + ' * 9}()"]
+    remedies = tuple(replace(remedy, patch="\n".join(lines)) for remedy in toy.remedies)
+    text = without_ansi(render(replace(toy, remedies=remedies), width=width, color=color)).splitlines()
+    first = next(number for number, line in enumerate(text) if line.strip() == lines[0])
+    margin = " " * text[first].index("def")
+    assert text[first : first + 3] == [margin + line for line in lines]
 
 
 def test_hostile_names_do_nothing(hostile: Report) -> None:

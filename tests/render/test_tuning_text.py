@@ -101,14 +101,26 @@ def test_nothing_to_change_shows_no_change() -> None:
 @pytest.mark.parametrize("width", [41, 60, 120])
 @pytest.mark.parametrize("tuning", [CHANGED, KEPT])
 def test_no_line_is_wider_than_asked(tuning: Tuning, width: int) -> None:
-    """Tables, diffs and sentences are wrapped."""
+    """Tables and sentences are wrapped."""
     assert max(columns(line) for line in render(tuning, width=width).splitlines()) <= width
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_a_diff_can_be_applied_and_a_call_copied(color: bool) -> None:
+    """However narrow the terminal, their lines are never broken."""
+    line = f"loader = DataLoader({'dataset, ' * 20}num_workers=6)"
+    text = without_ansi(render(replace(CHANGED, diff=f"-x\n+{line}\n", snippet=line), width=60, color=color))
+    assert {f"+{line}", line} <= set(text.splitlines())
+    arguments = {f"argument_{number}": 6 for number in range(9)}
+    text = without_ansi(render(replace(CHANGED, diff=None, arguments=arguments), width=60, color=color))
+    assert any(line.startswith("DataLoader(") and line.endswith("argument_8=6)") for line in text.splitlines())
 
 
 @pytest.mark.parametrize("color", [False, True])
 @pytest.mark.parametrize("width", [41, 80])
 def test_hostile_names_do_nothing(hostile: Tuning, width: int, color: bool) -> None:
-    """They do not push a line past the width, and no control character of theirs reaches the terminal."""
+    """They push no line but those of code past the width, and no control character of theirs reaches the terminal."""
+    codeless = without_ansi(render(replace(hostile, diff="+x", snippet=None), width=width, color=color))
+    assert max(columns(line) for line in codeless.splitlines()) <= width
     text = without_ansi(render(hostile, width=width, color=color))
-    assert max(columns(line) for line in text.splitlines()) <= width
     assert not [c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c != "\n"]

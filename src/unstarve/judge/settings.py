@@ -43,7 +43,7 @@ def workers(evidence: Evidence) -> list[Culprit]:
     if shown:
         settings, gain = max(shown, key=lambda item: item[1].value)
         return [_workers_culprit(evidence, gain, _told_workers(own, settings, gain))]
-    is_tried = any(settings.num_workers != own for settings, _ in evidence.trials())
+    is_tried = any(settings.num_workers > own for settings, _ in evidence.trials())
     most = evidence.loader.most_workers
     return [] if own > (1 if most is None else 0) or is_tried else _too_few_workers(evidence, own)
 

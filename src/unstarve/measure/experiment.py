@@ -104,6 +104,9 @@ LOOK_TURNS = 2
 ENOUGH_TURNS = 6
 """Turns of the workers in whose time an experiment can be expected to know something of them."""
 
+SUSPECT_MOVING = 1.05
+"""What finished batches must gain by not coming from workers for their way to be suspect."""
+
 _FIRST = (HOST.id, NONE.id, DEVICE.id)
 """Rungs that a verdict cannot do without; a loop that cannot take device batches fails only when there is one."""
 
@@ -326,7 +329,7 @@ class Experiment(Looking):
     def _blocks_of(self, number: int) -> Generator[Give, Step | None, bool]:
         """A block of each rung of a round that has none in it yet; whether there was time for all."""
         measured = {block.rung for block in self._blocks if block.round == number}
-        for name in self._names_of_round(number):
+        for name in self._loaded_here_last(self._names_of_round(number)):
             if name in measured:
                 continue
             if self._is_out_of_time(number) or self._is_time_to_look(number):
@@ -356,6 +359,12 @@ class Experiment(Looking):
             return weighty + others
         best = max((gain.low for gain in map(self._gain, weighty) if gain is not None), default=1.0)
         return [name for name in weighty if name in _FIRST or self._may_be(name, best)]
+
+    def _loaded_here_last(self, names: list[str]) -> list[str]:
+        """The rungs with that without workers behind all others: the data set may open its files here then, which is nothing
+        to fork workers of other trials from."""
+        here = {rung.id for rung in self.planned if rung.settings is not None and not rung.settings.num_workers}
+        return sorted(names, key=lambda name: name in here)
 
     def _first_suspects(self) -> list[str]:
         """The knock-out of the stage that takes most of the workers' time; what is behind all stages where more is to be gained
@@ -411,7 +420,7 @@ class Experiment(Looking):
             return
         if ratio(COLLATED.id, SAMPLES.id) > 1.03 or self._collate_share() > 0.1:
             self.add(NO_COLLATE, "loader", {"mode": "uncollated"})
-        if ratio(HOST.id, COLLATED.id) > 1.05 or self._body_ns(NONE.id) > 1.1 * self._body_ns(HOST.id):
+        if ratio(HOST.id, COLLATED.id) > SUSPECT_MOVING or self._body_ns(NONE.id) > 1.1 * self._body_ns(HOST.id):
             self.add(NO_TRANSPORT, "loader", {"mode": "token"})
             self.add(NO_LOADING, "loader", {"mode": "idle"})
 
@@ -472,8 +481,17 @@ class Experiment(Looking):
             self.add(trial(replace(own, num_workers=max(cores, wanted))), "loader", {"mode": "run"})
         elif loop.rate(wanted) > 1.1 * loop.rate(own.num_workers):
             self.add(trial(replace(own, num_workers=wanted)), "loader", {"mode": "run"})
+        if self._may_do_without_workers(loop):
+            self.add(trial(replace(own, num_workers=0)), "loader", {"mode": "run"})
         if self._bench.can_reorder and own.in_order and own.num_workers > 1 and self._has_slow_batches():
             self.add(trial(replace(own, in_order=False)), "loader", {"mode": "run"})
+
+    def _may_do_without_workers(self, loop: law.Loop) -> bool:
+        """Whether receiving batches costs the loop something, and the main process alone may be as fast as with workers."""
+        is_moving = self._bench.settings.num_workers > 0 and self._ratio(HOST.id, COLLATED.id) > SUSPECT_MOVING
+        if not is_moving or not self._options.may_load_here:
+            return False
+        return loop.rate(0) >= law.AS_FAST * estimate.rates(self._blocks)[NONE.id].value
 
     def _add_lean_batch(self) -> None:
         """Try to send less where moving batches, to the loop or to the device, costs something."""

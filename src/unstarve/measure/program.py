@@ -31,6 +31,9 @@ class Options:
     """Rounds at most."""
     seed: int = 0
     """Seed of the order of rungs within rounds."""
+    may_load_here: bool = False
+    """Whether the loop's own process may make batches that workers make otherwise: what the data set opens there stays open,
+    so the script must end with the experiment."""
     only_baseline: bool = False
     """Instrument the workers but cache nothing (for the cost of the instruments)."""
 

@@ -52,9 +52,11 @@ def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
                 remedy = replace(tried.get(remedy.id, remedy), about=remedy.about)
                 found.setdefault(remedy.id, remedy)
     head = storing.cached_head(recording, report)
+    kept = workers.kept_over_epochs(recording, report)
     for remedy in (
         *tried.values(),
         *([head] if head is not None else ()),
+        *([kept] if kept is not None else ()),
         *stages.reordered(recording),
         *payload.lean_batch(recording),
         *payload.leaner_payload(recording, report),

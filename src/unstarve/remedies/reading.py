@@ -71,7 +71,8 @@ def concurrent_reads(recording: Recording, report: Report, culprit: Culprit) -> 
         else (
             "from concurrent.futures import ThreadPoolExecutor\n\n"
             "def __getitems__(self, indices):\n"
-            "    # every thread needs its own open file (a shared one is moved while another reads); draws come in any order\n"
+            "    # each thread needs a file of its own;\n"
+            "    # random draws come in any order\n"
             f"    with ThreadPoolExecutor({threads}) as pool:\n"
             "        return list(pool.map(self.__getitem__, indices))"
         ),

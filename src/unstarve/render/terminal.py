@@ -21,11 +21,13 @@ NARROWEST = 40
 _WITH_STEPS = 76
 _WITH_SOURCES = 110
 _PATCH_LINES = 16
+_LABEL = 10
 _NO_NOTES: Mapping[str, str] = MappingProxyType({})
 
 
 def render(report: Report, *, width: int = 100, color: bool = False) -> str:
-    """The report as lines of at most `width` columns (never narrower than 40), with ANSI colours if asked."""
+    """The report as lines of at most `width` columns (never narrower than 40) but for code, which is never broken; with
+    ANSI colours if asked."""
     width = max(width, NARROWEST)
     return drawn(_sections(view.cleaned(report), width), width=width, color=color)
 
@@ -48,7 +50,8 @@ def drawn(sections: Iterable[RenderableType], *, width: int, color: bool) -> str
         for number, section in enumerate(sections):
             if number:
                 console.print()
-            console.print(section, overflow="fold")
+            for part in section.renderables if isinstance(section, Group) else (section,):
+                console.print(Group(part), overflow="fold", crop=not _is_code(part))
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
@@ -122,7 +125,7 @@ def doubts(sentences: Iterable[str]) -> Iterator[RenderableType]:
 def labelled(label: str, content: RenderableType, *, style: str = "dim", indent: int = 0) -> RenderableType:
     """A short word and, beside it, a text that keeps its own left margin."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=8, no_wrap=True)
+    table.add_column(width=_LABEL - 2, no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row(Text(label, style=style), content)
     return Padding(table, (0, 0, 0, indent)) if indent else table
@@ -334,17 +337,26 @@ def _finding(report: Report, number: int, finding: view.Finding) -> Iterator[Ren
 def _actions(report: Report, remedies: Iterable[Remedy], indent: int) -> Iterator[RenderableType]:
     for remedy in remedies:
         promised = "".join(f"  {word} {view.ratio(gain)}" for word, gain in view.promises(report, remedy))
-        content: list[RenderableType] = [Text.assemble(remedy.advice, (promised, "green"), overflow="fold")]
-        content.extend(_patch(remedy.patch or ""))
-        yield labelled("Action", Group(*content), style="green", indent=indent)
+        advice = Text.assemble(remedy.advice, (promised, "green"), overflow="fold")
+        yield labelled("Action", advice, style="green", indent=indent)
+        yield from code(remedy.patch or "", indent=indent + _LABEL, most=_PATCH_LINES)
 
 
-def _patch(patch: str) -> Iterator[RenderableType]:
-    lines = patch.splitlines()
-    for line in lines[:_PATCH_LINES]:
-        yield Text(line, style={"+": "green", "-": "red"}.get(line[:1], "dim"), overflow="fold")
-    if len(lines) > _PATCH_LINES:
-        yield Text(f"… {len(lines) - _PATCH_LINES} more lines", style="dim")
+def code(text: str, *, indent: int = 0, most: int | None = None) -> Iterator[RenderableType]:
+    """Code or a patch, to be copied: its lines are never broken or cut, whatever the width; no more than `most` of them.
+
+    It must stand in a section itself, not in a table there, which would cut them.
+    """
+    lines = text.splitlines()
+    for line in lines[:most]:
+        style = {"+": "green", "-": "red"}.get(line[:1], "dim")
+        yield Text(" " * indent + line, style=style, no_wrap=True, overflow="ignore")
+    if len(lines) > len(lines[:most]):
+        yield Text(" " * indent + f"… {len(lines) - len(lines[:most])} more lines", style="dim")
+
+
+def _is_code(part: RenderableType) -> bool:
+    return isinstance(part, Text) and part.overflow == "ignore"
 
 
 # Wall time and environment

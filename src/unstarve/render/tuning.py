@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
 from unstarve import render as view
-from unstarve.render.terminal import NARROWEST, doubts, drawn, heading, labelled
+from unstarve.render.terminal import NARROWEST, code, doubts, drawn, heading, labelled
 from unstarve.report import Estimate
 from unstarve.tuning import Tried, Tuning
 
 
 def render(tuning: Tuning, *, width: int = 100, color: bool = False) -> str:
-    """The result as lines of at most `width` columns (never narrower than 40), with ANSI colours if asked."""
+    """The result as lines of at most `width` columns (never narrower than 40) but for code, which is never broken; with
+    ANSI colours if asked."""
     width = max(width, NARROWEST)
     cleaned: Tuning = view.clean(tuning)
     return drawn(_sections(cleaned, width), width=width, color=color)
@@ -68,11 +68,11 @@ def _interval(estimate: Estimate) -> str:
 def _change(tuning: Tuning) -> Iterator[RenderableType]:
     yield heading("Change", tuning.source or "")
     if tuning.diff:
-        yield Syntax(tuning.diff.rstrip(), "diff", theme="ansi_dark", background_color="default", word_wrap=True)
+        yield from code(tuning.diff)
     elif tuning.arguments:
         arguments = ", ".join(f"{name}={value!r}" for name, value in tuning.arguments.items())
-        yield Text(f"DataLoader(..., {arguments})")
+        yield from code(f"DataLoader(..., {arguments})")
     if tuning.snippet:
-        yield Text(tuning.snippet)
+        yield from code(tuning.snippet)
     if tuning.gain is not None:
         yield labelled("Measured", Text(f"×{tuning.gain.value:.2f} {_interval(tuning.gain)} for the whole loop"))
