@@ -94,6 +94,16 @@ def test_what_a_loop_gains_is_claimed_for_the_loop_and_its_part_that_takes_most_
     assert "78% of that is `flow`, which cannot be served alone" in culprit.evidence
 
 
+@pytest.mark.parametrize(("part", "name"), [("transform:1.~1", "T: part"), ("code:1.*.0", "T")])
+def test_a_transform_is_named_itself_for_its_own_statements(part: str, name: str) -> None:
+    """A choice among transforms is named with the dear one; a transform's own loop is the transform's."""
+    inner = make_stage(part, 8, name="part", parent="transform:1", kind="transform", is_servable=False)
+    stages = (make_stage("transform:1", 9, name="T", kind="transform"), inner, make_stage("crop", 1))
+    assert (
+        judge(make_recording({**STARVED, "knockout:transform:1": 24.0}, stages=stages)).verdict.culprits[0].name == name
+    )
+
+
 def test_a_choice_without_a_dear_one_is_blamed_itself() -> None:
     """Of several transforms that cost about the same, of which each sample meets one, none is named."""
     choices = tuple(make_stage(f"t{number}", 3, parent="choice", is_servable=False) for number in range(3))

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, _DatasetKind
 
+from unstarve.judge.stages import named_part
 from unstarve.measure import plan
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import COLLATE, Findings, Instruments, untagged
+from unstarve.recording import Stage
 
 DEPTH = 4
 """Levels looked into, as in a real run."""
@@ -43,7 +45,7 @@ class Look:
     stages: tuple[str, ...]
     """Names, in pipeline order."""
     guilty: str
-    """The first suspect; empty if there is none."""
+    """The first suspect, or its part for which all of it is served; empty if there is none."""
     served: tuple[str, ...]
     """Stages whose values could be kept and served."""
     refused: tuple[str, ...]
@@ -63,6 +65,12 @@ def look(subject: Any) -> Look:
     finally:
         torch.set_num_threads(threads)
         gc.enable()
+
+
+def _named(stage: Stage, stages: list[Stage]) -> str:
+    """What the judge names for a stage that is served: of a choice or a loop the part that takes most of it."""
+    part = named_part(stages, stage)
+    return stage.name if part is None else part.name
 
 
 class _Looker:
@@ -95,7 +103,8 @@ class _Looker:
         suspects = plan.suspects(nodes, 1)
         served, refused = self._serve(nodes, opened)
         names = tuple(node.stage.name for node in nodes)
-        return Look(names, suspects[0].stage.name if suspects else "", served, (*whole, *refused))
+        guilty = _named(suspects[0].stage, [node.stage for node in nodes]) if suspects else ""
+        return Look(names, guilty, served, (*whole, *refused))
 
     def _serve(self, nodes: list[plan.Node], opened: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Fill the cuts that a real run would, and serve each: the names of those that work, and why others do not."""

@@ -252,8 +252,7 @@ def _stage_culprit(
     evidence: Evidence, stage: Stage, gain: Estimate, sentence: str | None = None, *, resource: str | None = None
 ) -> Culprit:
     place = _hottest(evidence, stage)
-    part = _dominant(evidence, stage)
-    whole_of = part if part is not None and not part.is_servable else None
+    whole_of = named_part(evidence.recording.stages, stage)
     what = stage if whole_of is None else whole_of if whole_of.kind == "transform" else place
     resource = resource or _resource(place)
     told = told_apart(evidence, replace(stage, kind=what.kind, decodes=what.decodes), resource, gain)
@@ -300,13 +299,26 @@ def _capped(evidence: Evidence, gain: Estimate) -> Estimate:
 
 def _hottest(evidence: Evidence, stage: Stage) -> Stage:
     """The statement inside the stage that takes most of its time; the stage itself where none dominates."""
-    part = _dominant(evidence, stage)
+    part = _dominant(evidence.recording.stages, stage)
     return stage if part is None else _hottest(evidence, part)
 
 
-def _dominant(evidence: Evidence, stage: Stage) -> Stage | None:
-    """The part of the stage, one level down, that takes most of its time."""
-    inner = [other for other in evidence.recording.stages if other.parent == stage.id and other.source]
+def named_part(stages: Sequence[Stage], stage: Stage) -> Stage | None:
+    """The part for which all of the stage was served, to be named with it: the dearest choice of several, or statement of a
+    loop. None where the stage was served for itself, as a transform is for its own statements."""
+    part = _dominant(stages, stage)
+    if part is None or part.is_servable or (_is_transform(stage) and not _is_transform(part)):
+        return None
+    return part
+
+
+def _is_transform(stage: Stage) -> bool:
+    return stage.id.startswith("transform:")
+
+
+def _dominant(stages: Sequence[Stage], stage: Stage) -> Stage | None:
+    """The part of the stage, one level down, that takes most of its time; None where none dominates."""
+    inner = [other for other in stages if other.parent == stage.id and other.source]
     hottest = max(inner, key=mean_ms, default=None)
     return hottest if hottest is not None and mean_ms(hottest) >= DOMINANT * mean_ms(stage) else None
 
