@@ -192,3 +192,9 @@ def test_wall_time_is_told_only_where_it_matters() -> None:
         ("steady", 0.9),
         ("other loaders", 0.1),
     )
+
+
+def test_what_is_long_and_tells_least_of_the_environment_comes_last(toy: Report) -> None:
+    """The line is cut at its end, which must not cost the cores or the device."""
+    report = replace(toy, environment={"platform": "Linux-6", "cores": 4, "device": "A10G"})
+    assert [name for name, _ in view.environment_items(report)][-3:] == ["cores", "device", "platform"]

@@ -121,6 +121,11 @@ def _near(source: str) -> str:
     return source[len(here) :] if source.startswith(here) else source
 
 
+def in_spans(text: str) -> list[tuple[bool, str]]:
+    """The parts of a sentence, each with whether it stands between backticks and is code."""
+    return [(bool(number % 2), part) for number, part in enumerate(re.split(r"`([^`]+)`", text)) if part]
+
+
 # Figures
 
 
@@ -404,8 +409,11 @@ def wall_parts(time: WallTime) -> tuple[tuple[str, float], ...]:
 
 
 def environment_items(report: Report) -> tuple[tuple[str, str], ...]:
-    """The command and the environment as pairs of texts."""
+    """The command and the environment as pairs of texts; last what is long and tells least, since the line may be cut."""
     settings = {"command": report.command or None, **report.environment}
+    settings = {key: value for key, value in settings.items() if key != "platform"} | {
+        "platform": settings.get("platform")
+    }
     return tuple((_key(key), clip(_setting(value))) for key, value in settings.items() if value is not None)
 
 
