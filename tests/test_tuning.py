@@ -186,6 +186,15 @@ def test_what_only_workers_have_goes_with_the_last_of_them(facts: dict, also: di
     assert "With no workers instead of 4 workers" in found.sentence
 
 
+def test_a_winner_that_loses_does_not_deny_what_else_looked_better() -> None:
+    """What was measured once more and lost says nothing of others, which are named and not recommended."""
+    found = judged({SIX: 20, EIGHT: 25}, (SIX, 41))
+    assert not found.is_change
+    assert "With 6 workers, which looked best, the loop was not faster than with 4 workers" in found.sentence
+    assert "With 8 workers it seemed to run 1.6" in found.sentence
+    assert "Nothing that was tried" not in found.sentence
+
+
 def start(construct_ms: float, first_ms: float = 0) -> Start:
     return Start(
         loader=0, created_ns=0, construct_ns=int(construct_ms * MS), first_wait_ns=int(first_ms * MS), batches=100,
@@ -205,6 +214,7 @@ def test_keeping_the_workers_is_advised_where_starting_them_takes_long(
     assert found.is_change is is_advised
     assert found.arguments == ({"persistent_workers": True} if is_advised else {})
     assert ("Keeping the workers over epochs would save the 19%" in found.sentence) is is_advised
+    assert found.sentence.startswith("Keep 4 workers, and add persistent_workers=True.") is is_advised
 
 
 def test_keeping_the_workers_is_not_advised_for_what_kept_ones_do_as_well() -> None:

@@ -24,6 +24,9 @@ SCHEMA = "unstarve.tuning/1"
 FINAL = "trial:final"
 """Rung of the winner's last stage, whose blocks no choice was based on."""
 
+AGAIN = ", again"
+"""How its label ends."""
+
 WORTH = 1.02
 """Settings that gain less are not worth a change of the script."""
 
@@ -133,14 +136,20 @@ def judge(recording: Recording) -> Tuning | None:
     best = own
     if final is not None and final.settings is not None and gain is not None and _is_better(own, final.settings, gain):
         best = final.settings
-    promising = None if gain is not None else next((item for item in tried if _is_faster(item.gain)), None)
+    lost = final.settings if final is not None and gain is not None and best == own else None
+    promising = next((item for item in tried if _is_faster(item.gain) and item.settings != lost), None)
     arguments = changed_arguments(loader, best)
     keeps, share = _should_keep_workers(recording, best)
     if keeps:
         arguments["persistent_workers"] = True
     headroom = estimate.contrast(recording.blocks, "host", "none")
+    sentence = _sentence(recording, best, gain, headroom, promising, lost)
+    if keeps and best == own:
+        sentence = f"Keep {own}, and add persistent_workers=True.{_keep_sentence(share)} {sentence}"
+    elif keeps:
+        sentence += _keep_sentence(share)
     return Tuning(
-        sentence=_sentence(recording, best, gain, headroom, promising) + (_keep_sentence(share) if keeps else ""),
+        sentence=sentence,
         own=own,
         best=best,
         gain=gain if best != own else None,
@@ -212,14 +221,21 @@ def _should_keep_workers(recording: Recording, best: Settings) -> tuple[bool, fl
 
 
 def _sentence(
-    recording: Recording, best: Settings, gain: Estimate | None, headroom: Estimate | None, promising: Tried | None
-) -> str:
+    recording: Recording, best: Settings, gain: Estimate | None, headroom: Estimate | None, promising: Tried | None,
+    lost: Settings | None,
+) -> str:  # fmt: skip
     assert recording.loader is not None
     own = recording.loader.settings
     if best != own and gain is not None and _is_faster(gain):
         return f"With {best} instead of {own} the loop runs {gain.value:.2f} times as fast."
     if best != own and gain is not None:
         return f"With {best} instead of {own} the loop is as fast: {gain.value:.2f} times ({gain.low:.2f}–{gain.high:.2f})."
+    if promising is not None and promising.gain is not None and lost is not None:
+        return (
+            f"With {lost}, which looked best, the loop was not faster than with {own} when they were measured again. With "
+            f"{promising.label} it seemed to run {promising.gain.value:.2f} times as fast, which was not measured again: a "
+            "larger --budget may tell."
+        )
     if promising is not None and promising.gain is not None:
         return (
             f"With {promising.label} instead of {own} the loop seemed to run {promising.gain.value:.2f} times as fast, "

@@ -257,6 +257,20 @@ def test_a_sampled_line_tells_whether_it_decodes() -> None:
     assert [(stage.kind, stage.decodes) for stage in found] == [("read", True), ("read", False)]
 
 
+def test_rungs_are_told_apart_though_their_stages_share_a_line_or_a_name() -> None:
+    """Each is called by what it has cached, and by the line of that; a long statement leaves room for a bar."""
+    nodes = [
+        plan.Node((number,), Stage(id=f"code:{number}", kind="code", name=name, source=source), is_item=False, share=0.5, is_leaf=True)
+        for number, (name, source) in enumerate(
+            [("torch.tensor", "train.py:17"), ("np.asarray", "train.py:17"), ("np.asarray", "train.py:18"), ("x" * 99, "train.py:19")]
+        )
+    ]  # fmt: skip
+    labels = [plan.cut_rung(node, 0).label for node in nodes]
+    assert labels[:2] == ["cached after torch.tensor (line 17)", "cached after np.asarray (line 17)"]
+    assert len(set(labels)) == 4
+    assert max(map(len, labels)) < 60
+
+
 def test_loops_are_no_calls_on_the_way_down() -> None:
     """A call in a loop in a call is the second call, and is looked into where two are allowed."""
     costs = {(0,): cost(100, can_enter=True), (0, 1): cost(100, is_loop=True), (0, 1, -1, 2): cost(100, can_enter=True)}

@@ -298,6 +298,16 @@ def test_a_data_set_that_makes_batches_gets_no_second_way_to() -> None:
     assert remedy.patch is None
 
 
+def test_a_pool_that_reads_already_is_not_advised_again() -> None:
+    """Only more of it, and what lies beside it."""
+    recording = reading(1 << 20, 2, loader=dataclasses.replace(LOADER, makes_batches=True))
+    stage = dataclasses.replace(recording.stages[0], text="return list(pool.map(self.__getitem__, indices))")
+    remedy = needed(dataclasses.replace(recording, stages=(stage,)), "concurrent-reads")
+    assert "inside `__getitems__`" not in remedy.advice
+    assert "It reads in a pool already" in remedy.advice
+    assert remedy.patch is None
+
+
 def test_waits_that_must_overlap_are_counted() -> None:
     """400 samples a second that wait 9 ms each are 3.6 at a time; two workers wait for two, so each needs two threads."""
     remedy = needed(reading(1 << 20, 2), "concurrent-reads")

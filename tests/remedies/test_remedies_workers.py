@@ -188,6 +188,18 @@ def test_starts_that_cost_a_part_of_an_epoch_are_told_beside_another_culprit(
     assert all("of an epoch" in remedy.advice and remedy.about == "loader" for remedy in found)
 
 
+@pytest.mark.parametrize(("period_ms", "is_kept"), [(60, False), (160, True)])
+def test_workers_that_are_better_done_without_are_not_told_to_be_kept(period_ms: float, is_kept: bool) -> None:
+    """One report does not advise both."""
+    start = make_start(batches=1000, construct_ms=0, first_ms=4000)
+    recording = tried(2, {Settings(num_workers=0): period_ms}, starts=(start, start))
+    recording = dataclasses.replace(
+        recording, loader=dataclasses.replace(LOADER, num_workers=2, length=1000, start_method="spawn")
+    )
+    report = judge(recording)
+    assert ("persistent-workers" in {remedy.id for remedy in report.remedies}) is is_kept
+
+
 def test_workers_are_not_kept_by_a_loader_that_is_made_anew() -> None:
     """Each epoch starts workers all the same, and the loader must be kept for them to be."""
     report = started(1000, persistent_workers=True, made=3)

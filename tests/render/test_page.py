@@ -133,6 +133,12 @@ def test_lengths_fit_the_chart(toy: Report) -> None:
     assert sum(part.length for part in wall_time(toy)) == pytest.approx(100)
 
 
+def test_backticks_become_code(toy: Report) -> None:
+    """What advice calls by its name in code is drawn as code, and escaped."""
+    remedies = (replace(toy.remedies[0], advice="Use `a < b`, or ` alone."),)
+    assert "Use <code>a &lt; b</code>, or ` alone." in render(replace(toy, remedies=remedies))
+
+
 def test_patch_lines_are_told_apart() -> None:
     """Added, removed and other lines of a patch get their own colour."""
     assert patch_lines("@@ a @@\n-b\n+c\n d") == (

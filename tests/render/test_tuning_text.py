@@ -75,6 +75,15 @@ def test_every_figure_has_an_interval_and_a_number_of_steps() -> None:
     assert "2 workers (the script's own)" in text
 
 
+def test_what_the_table_does_not_say_of_itself_stands_beneath() -> None:
+    """Why rates and gains need not agree, and what is there twice."""
+    again = replace(CHANGED.tried[0], label=f"{BEST}, again")
+    text = render(replace(CHANGED, tried=(again, *CHANGED.tried)), width=120)
+    assert "A gain compares the same rounds" in text
+    assert "“again”: what looked best" in text
+    assert "“again”" not in render(CHANGED, width=120)
+
+
 def test_the_change_is_a_diff_where_the_call_is_known() -> None:
     """Place and lines; the measured gain beneath."""
     text = render(CHANGED, width=120)

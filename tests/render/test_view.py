@@ -192,3 +192,29 @@ def test_wall_time_is_told_only_where_it_matters() -> None:
         ("steady", 0.9),
         ("other loaders", 0.1),
     )
+
+
+@pytest.mark.parametrize(
+    ("headroom", "says"),
+    [
+        (Estimate(value=1.01, low=0.98, high=1.04), "Nothing to mend was found in 48 steps: your input keeps up"),
+        (Estimate(value=1.01, low=0.75, high=1.35), "Nothing to mend was found in 48 steps."),
+        (Estimate(value=1.3, low=0.9, high=1.9), ""),
+    ],
+    ids=["sure", "unsure", "not fed"],
+)
+def test_a_loop_with_nothing_to_mend_is_told_so(stepping: Report, headroom: Estimate, says: str) -> None:
+    """In one sentence that praises no more than was shown, and only where nothing is advised."""
+    report = replace(stepping, headroom=headroom, baseline=Estimate(value=3.0, low=2.9, high=3.1, steps=48))
+    verdict = replace(report.verdict, culprits=())
+    report = replace(report, verdict=verdict)
+    assert view.good_news(report).startswith(says)
+    assert bool(view.good_news(report)) is bool(says)
+    assert view.good_news(replace(report, remedies=(Remedy(id="x", advice="Do this."),))) == ""
+    assert view.good_news(replace(report, verdict=replace(verdict, bound="input"))) == ""
+
+
+def test_what_is_long_and_tells_least_of_the_environment_comes_last(toy: Report) -> None:
+    """The line is cut at its end, which must not cost the cores or the device."""
+    report = replace(toy, environment={"platform": "Linux-6", "cores": 4, "device": "A10G"})
+    assert [name for name, _ in view.environment_items(report)][-3:] == ["cores", "device", "platform"]

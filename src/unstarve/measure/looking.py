@@ -212,10 +212,13 @@ class Looking(Blocks):
         for findings in self._fleet_findings:
             for address, count in findings.kept.items():
                 kept[address] = min(kept.get(address, count), count)
+        names = {node.stage.id: node.stage.name for node in self._nodes}
         for ident, address in list(self._addresses.items()):
             if address in refused or not kept.get(address):
                 reason = refused.get(address, "it is not reached by every sample, or what follows it fails")
-                self._bench.note(Note(id="cut-refused", sentence=f"No rung after {ident}: {reason}."))
+                self._bench.note(
+                    Note(id="cut-refused", sentence=f"No rung after “{names.get(ident, ident)}”: {reason}.")
+                )
                 del self._addresses[ident]
         for address, rung in (((-1,), SAMPLES), ((-2,), COLLATED)):
             if not kept.get(address):

@@ -25,6 +25,9 @@ OPEN_SHARE = 0.10
 SUSPECT_SHARE = 0.04
 """A stage is a suspect from this fraction of a sample's time on."""
 
+LONGEST_NAME = 32
+"""Characters of a stage's name in the label of a rung, which has a bar beside it."""
+
 DOMINANT_SHARE = 0.6
 """A statement with this fraction of what contains it is to blame for it; so is the whole whose parts leave so much."""
 
@@ -530,11 +533,10 @@ def _has_item_above(node: Node, found: Sequence[Node]) -> bool:
 
 def cut_rung(node: Node, order: int) -> Rung:
     """The rung that serves what the stage makes."""
-    what = (
-        node.stage.name
-        if node.is_item
-        else f"line {node.stage.source.rpartition(':')[2] if node.stage.source else '?'}"
-    )
+    name, line = node.stage.name, (node.stage.source or "?").rpartition(":")[2]
+    what = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    if not node.is_item:
+        what += f" (line {line})"  # calls of one name, and parts of one line, would not be told apart
     return Rung(id=cut_id(node), label=f"cached after {what}", kind="cut", after=node.stage.id, order=order)
 
 

@@ -18,7 +18,7 @@ from unstarve.measure.experiment import Experiment
 from unstarve.measure.program import Bench, Give, Options, Program, Step
 from unstarve.measure.rungs import HOST, NONE, trial
 from unstarve.recording import Note, Settings
-from unstarve.tuning import FINAL
+from unstarve.tuning import AGAIN, FINAL
 
 ROUNDS = (2, 2, 1, 2, 6)
 """Rounds of the stages at most."""
@@ -132,7 +132,7 @@ class _Tuner:
 
     def _settle(self, best: Settings) -> Program:
         """The winner against the script's own settings, on fresh blocks: the best of many looks too good."""
-        rung = replace(trial(best), id=FINAL, label=f"{best}, again")
+        rung = replace(trial(best), id=FINAL, label=f"{best}{AGAIN}")
         self._lab.add(rung, "loader", _order(best))
         for number in range(self._round, self._round + ROUNDS[4]):
             yield from self._lab.block(NONE.id, number)

@@ -52,7 +52,8 @@ def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
                 remedy = replace(tried.get(remedy.id, remedy), about=remedy.about)
                 found.setdefault(remedy.id, remedy)
     head = storing.cached_head(recording, report)
-    kept = workers.kept_over_epochs(recording, report)
+    needs_none = any("num_workers=0" in (remedy.patch or "") for remedy in (*found.values(), *tried.values()))
+    kept = None if needs_none else workers.kept_over_epochs(recording, report)
     for remedy in (
         *tried.values(),
         *([head] if head is not None else ()),

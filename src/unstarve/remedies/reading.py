@@ -63,11 +63,12 @@ def concurrent_reads(recording: Recording, report: Report, culprit: Culprit) -> 
     waits = 0.0 if stage is None else _samples_per_s(recording, report) * stage.waited_ns / 1e9
     told = "" if stage is None or waits <= workers else _overlap(recording, report, stage, waits)
     threads = min(math.ceil(waits / workers), _fetched_together(recording))
+    has_pool = stage is not None and _POOL.search(calls_in(recording, stage)) is not None
     return Remedy(
         id="concurrent-reads",
-        advice=f"The stage waits without using a core: overlap the waits.{told} {_how_to_overlap(recording)}",
+        advice=f"The stage waits without using a core: overlap the waits.{told} {_how_to_overlap(recording, has_pool=has_pool)}",
         patch=None
-        if not told or threads < 2 or loader_of(recording).makes_batches
+        if not told or has_pool or threads < 2 or loader_of(recording).makes_batches
         else (
             "from concurrent.futures import ThreadPoolExecutor\n\n"
             "def __getitems__(self, indices):\n"
@@ -88,15 +89,22 @@ def _fetched_together(recording: Recording) -> int:
     return loader.samples_per_batch if loader.kind == "map" else 1
 
 
-def _how_to_overlap(recording: Recording) -> str:
+_POOL = re.compile(r"\bpool\b|ThreadPool|Executor|as_completed|asyncio")
+"""What code says that reads several samples at a time already."""
+
+
+def _how_to_overlap(recording: Recording, *, has_pool: bool) -> str:
+    more = "Raise num_workers beyond the number of cores, or move the data to faster storage."
     if loader_of(recording).kind != "map":
         return (
             "Read ahead in the generator (a thread pool that has some samples in flight), split the stream among more workers "
             "than cores by `torch.utils.data.get_worker_info()` (unsplit, each would give every sample), or move the data to "
             "faster storage."
         )
+    if has_pool:
+        return f"It reads in a pool already: give that more threads, as long as they wait. {more}"
     if _fetched_together(recording) < 2:
-        return "Raise num_workers beyond the number of cores, or move the data to faster storage."
+        return more
     return (
         "Read the samples of a batch in a thread pool inside `__getitems__`, raise num_workers beyond the number of cores, or "
         "move the data to faster storage."

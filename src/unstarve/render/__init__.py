@@ -33,6 +33,8 @@ _BESIDE = (("knockout", "If it alone were free"), ("trial", "Tried"), ("control"
 MOST_FINDINGS = 3
 CHEAP_SHARE = 0.02
 NOTABLE_TIME = 0.05
+FED = 1.1
+"""A headroom below this is that of a loop which its input keeps up with."""
 
 # A culprit that names no stage of the pipeline still has a place on the ladder: below the rung that spares its cost.
 _DROP_BELOW = {"copy": "device", "pin": "host", "ipc": "host", "collate": "collated"}
@@ -122,6 +124,11 @@ def _near(source: str) -> str:
     return source[len(here) :] if source.startswith(here) else source
 
 
+def in_spans(text: str) -> list[tuple[bool, str]]:
+    """The parts of a sentence, each with whether it stands between backticks and is code."""
+    return [(bool(number % 2), part) for number, part in enumerate(re.split(r"`([^`]+)`", text)) if part]
+
+
 # Figures
 
 
@@ -176,6 +183,18 @@ def answer(verdict: Verdict) -> str:
         return verdict.sentence
     rest = rest.strip()
     return rest[:1].upper() + rest[1:]
+
+
+def good_news(report: Report) -> str:
+    """A sentence for a loop that seems fed, where nothing was found to mend, with no more praise than is sure; empty for any
+    other."""
+    headroom, baseline = report.headroom, report.baseline
+    if report.verdict.bound != "step" or report.verdict.culprits or report.remedies:
+        return ""
+    if headroom is None or baseline is None or headroom.value >= FED:
+        return ""
+    found = f"Nothing to mend was found{'' if baseline.steps is None else f' in {baseline.steps} steps'}"
+    return f"{found}: your input keeps up with your loop. Well done!" if headroom.high < FED else f"{found}."
 
 
 def beside_headroom(report: Report) -> str:
@@ -406,8 +425,11 @@ def wall_parts(time: WallTime) -> tuple[tuple[str, float], ...]:
 
 
 def environment_items(report: Report) -> tuple[tuple[str, str], ...]:
-    """The command and the environment as pairs of texts."""
+    """The command and the environment as pairs of texts; last what is long and tells least, since the line may be cut."""
     settings = {"command": report.command or None, **report.environment}
+    settings = {key: value for key, value in settings.items() if key != "platform"} | {
+        "platform": settings.get("platform")
+    }
     return tuple((_key(key), clip(_setting(value))) for key, value in settings.items() if value is not None)
 
 

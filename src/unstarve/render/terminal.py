@@ -113,7 +113,8 @@ def _sections(report: Report, width: int) -> Iterator[RenderableType]:
 def _headline(report: Report) -> RenderableType:
     style = _BADGES.get(report.verdict.bound, "bold reverse")
     line = Text.assemble((f" {view.badge(report.verdict)} ", style), " ", (view.answer(report.verdict), "bold"))
-    return Group(line, *doubts(view.doubts(report).get("verdict", ())))
+    news = [Text(view.good_news(report), "green")] if view.good_news(report) else []
+    return Group(line, *news, *doubts(view.doubts(report).get("verdict", ())))
 
 
 def doubts(sentences: Iterable[str]) -> Iterator[RenderableType]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from unstarve import render as view
 from unstarve.render.terminal import NARROWEST, code, doubts, drawn, heading, labelled
 from unstarve.report import Estimate
-from unstarve.tuning import Tried, Tuning
+from unstarve.tuning import AGAIN, Tried, Tuning
 
 
 def render(tuning: Tuning, *, width: int = 100, color: bool = False) -> str:
@@ -29,11 +29,23 @@ def _sections(tuning: Tuning, width: int) -> Iterator[RenderableType]:
     )
     yield Group(Text.assemble(badge, "  ", tuning.sentence), *doubts(caveat.sentence for caveat in tuning.caveats))
     yield Group(
-        heading("Tried", "steps/s of the loop; gain against the script's own settings; 95 % intervals"), _table(tuning)
+        heading("Tried", "steps/s of the loop; gain against the script's own settings; 95 % intervals"),
+        _table(tuning),
+        *_notes(tuning),
     )
     if tuning.is_change:
         yield Group(*_change(tuning))
     yield Text(f"command {tuning.command} · {tuning.loader} · {tuning.steps} steps in {tuning.seconds:.0f} s", "dim")
+
+
+def _notes(tuning: Tuning) -> Iterator[RenderableType]:
+    """What the table does not say of itself: why its rates and gains need not agree, and what was measured twice."""
+    if any(item.gain is not None for item in tuning.tried):
+        yield Text(
+            "A gain compares the same rounds; steps/s are of all rounds, in which the machine's speed varies.", "dim"
+        )
+    if any(item.label.endswith(AGAIN) for item in tuning.tried):
+        yield Text(f"“{AGAIN.strip(', ')}”: what looked best, on fresh blocks, which alone decide.", "dim")
 
 
 def _table(tuning: Tuning) -> Table:
