@@ -65,6 +65,8 @@ class Side:
     """Steps per second with nothing cached."""
     ceiling: Estimate | None
     """Steps per second when input costs nothing."""
+    epoch_steps_per_s: float | None
+    """Steps per second over a whole epoch, with its starts and other loaders."""
     headroom: Estimate | None
     """Ceiling over baseline."""
     verdict: Verdict
@@ -262,6 +264,7 @@ def _side(run: _Run) -> Side:
         created=recording.created,
         baseline=report.baseline,
         ceiling=report.ceiling,
+        epoch_steps_per_s=report.epoch_steps_per_s,
         headroom=report.headroom,
         verdict=report.verdict,
     )

@@ -23,8 +23,8 @@ _OUTCOMES = {"faster": "bold white on green", "slower": "bold white on red", "sa
 _ARRIVALS = {
     "within": "within the predicted interval",
     "compatible": "outside the predicted interval, but by no more than the noise of both runs",
-    "less": "less than predicted",
-    "more": "more than predicted",
+    "less": "less than if it cost nothing",
+    "more": "more than if it cost nothing",
 }
 _SIDE_BY_SIDE = 76
 """From this width on a figure and its interval stand on one line."""
@@ -86,7 +86,11 @@ def _runs(comparison: Comparison, width: int) -> RenderableType:
     ):
         table.add_row(Text(name), _rate(old, is_stacked), _rate(new, is_stacked), _change(change, is_stacked))
     if epoch is not None:
-        table.add_row(Text("whole epoch"), Text(""), Text(""), _change(epoch, is_stacked))
+        rates = (
+            Text(_ABSENT if rate is None else view.figure(rate))
+            for rate in (before.epoch_steps_per_s, after.epoch_steps_per_s)
+        )
+        table.add_row(Text("whole epoch"), *rates, _change(epoch, is_stacked))
     table.add_row(Text("headroom"), _factor(before.headroom, is_stacked), _factor(after.headroom, is_stacked), Text(""))
     table.add_row(Text("bound"), *(Text(view.badge(side.verdict).lower()) for side in (before, after)), Text(""))
     return Group(_run_line("Before", before, width), _run_line("After", after, width), Text(""), table)
