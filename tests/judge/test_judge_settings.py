@@ -39,6 +39,13 @@ def test_workers_whose_number_was_tried_in_vain_are_not_blamed(own: int, number:
     assert "workers" not in kinds(judge(with_idle_cores(tried(own, {Settings(num_workers=number): period}))))
 
 
+@pytest.mark.parametrize(("cpu_ms", "resource"), [(4, "wait"), (70, "cpu")])
+def test_more_workers_are_wanted_for_what_the_present_ones_do(cpu_ms: float, resource: str) -> None:
+    """One that waits for answers most of the time is no matter of cores."""
+    recording = with_fetches(tried(1, {Settings(num_workers=4): 30}), 80, cpu_ms)
+    assert blamed(judge(recording), "workers").resource == resource
+
+
 @pytest.mark.parametrize("own", [0, 1])
 def test_too_few_workers_are_blamed_by_computation_where_nothing_was_tried(own: int) -> None:
     """The throughput law stands in, says so, and its interval is wide."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.recording import BUSY, LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start, stalls
+from unstarve.recording import BUSY, HALF, LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start, stalls
 from unstarve.report import Estimate, WallTime
 
 THRESHOLD = 0.05
@@ -98,6 +98,11 @@ class Evidence:
     def delay_s(self, rung: str) -> float:
         """Mean time that a worker was ready to run but had no core, for each batch."""
         return estimate.mean([delay for block in self.of(rung) for delay in block.delays_ns]) / 1e9
+
+    @property
+    def do_workers_wait(self) -> bool:
+        """Whether making a batch takes a core for less than half of the time in which there is one."""
+        return self.fetch_cpu_s("none") < HALF * (self.fetch_s("none") - self.delay_s("none"))
 
     def main_cpu_fraction(self, rung: str) -> float:
         """Share of the rung's time that the loop's own thread was on a core."""

@@ -90,7 +90,7 @@ def _workers_culprit(evidence: Evidence, gain: Estimate, sentence: str) -> Culpr
         kind="workers",
         name=f"num_workers={evidence.loader.num_workers}",
         source=evidence.loader.source,
-        resource="cpu",
+        resource="wait" if evidence.do_workers_wait else "cpu",
         gain=gain,
         evidence=sentence,
     )

@@ -271,12 +271,12 @@ def _stage_culprit(
 
 def _alone(evidence: Evidence, stage: Stage, whole_of: Stage | None, gain: Estimate) -> str:
     """What was seen with the stage served from cache, and how much of it is the part for which all of it was served."""
-    what, most = "stage", ""
+    what, most = "only this stage", ""
     if whole_of is not None:
-        what = "whole"
+        what = f"all of `{stage.name.rstrip(':')}`"
         most = f"; {mean_ms(whole_of) / mean_ms(stage):.0%} of that is `{whole_of.name}`, which cannot be served alone"
     return (
-        f"With only this {what} served from cache the loop runs {gain.value:.2f} times as fast; it takes "
+        f"With {what} served from cache the loop runs {gain.value:.2f} times as fast; it takes "
         f"{share_of(evidence, stage):.0%} of a sample's time ({mean_ms(stage):.2f} ms, n={len(stage.wall_ns)}){most}."
     )
 

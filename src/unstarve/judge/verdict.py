@@ -266,7 +266,7 @@ def _limit(evidence: Evidence, bound: str, culprits: Sequence[Culprit]) -> Limit
         return Limit(
             binding="cores", explanation=f"The cores are used up ({figure(used)} of {figure(cores)}): {figures}."
         )
-    if cpu < 0.5 * (fetch - evidence.delay_s("none")) and busy > 0.8:
+    if evidence.do_workers_wait and busy > 0.8:
         return Limit(binding="storage", explanation=f"The workers wait rather than compute: {figures}.")
     if crowded and busy > 0.8 >= busy * (1 - crowded):
         taken = f"though the loop uses {figure(used)} of {figure(cores)} (others take the rest, or CPU time is limited)"

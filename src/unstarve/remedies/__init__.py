@@ -53,7 +53,8 @@ def remedies(recording: Recording, report: Report) -> tuple[Remedy, ...]:
                 found.setdefault(remedy.id, remedy)
     head = storing.cached_head(recording, report)
     needs_none = any("num_workers=0" in (remedy.patch or "") for remedy in (*found.values(), *tried.values()))
-    kept = None if needs_none else workers.kept_over_epochs(recording, report)
+    is_told = report.verdict.bound == "start" or any(culprit.cause for culprit in report.verdict.culprits)
+    kept = None if needs_none or is_told else workers.kept_over_epochs(recording, report)
     for remedy in (
         *tried.values(),
         *([head] if head is not None else ()),
