@@ -39,6 +39,22 @@ def test_workers_whose_number_was_tried_in_vain_are_not_blamed(own: int, number:
     assert "workers" not in kinds(judge(with_idle_cores(tried(own, {Settings(num_workers=number): period}))))
 
 
+def test_workers_that_keep_up_by_their_clocks_are_not_too_few() -> None:
+    """What slows such a loop down, the law does not know, and so not that more workers would mend it."""
+    recording = with_fetches(
+        make_recording({"none": 30.0, "host": 25.0}, loader=dataclasses.replace(LOADER, num_workers=1)), 10
+    )
+    assert "workers" not in kinds(judge(recording))
+
+
+def test_a_stage_that_gains_what_a_second_worker_gains_goes_before_it() -> None:
+    """It is what that worker would have to do."""
+    periods = {**STARVED, "knockout:step0": 45.0}
+    stages = (make_stage("step0", 40), make_stage("step1", 10))
+    first = judge(tried(1, {Settings(num_workers=2): 45.0}, periods, stages=stages)).verdict.culprits[0]
+    assert first.stage == "step0"
+
+
 @pytest.mark.parametrize(("cpu_ms", "resource"), [(4, "wait"), (70, "cpu")])
 def test_more_workers_are_wanted_for_what_the_present_ones_do(cpu_ms: float, resource: str) -> None:
     """One that waits for answers most of the time is no matter of cores."""

@@ -171,3 +171,13 @@ def test_a_stage_that_could_not_be_served_alone_gains_no_more_than_all_up_to_it(
     periods = {**STARVED, "knockout:crop": 60.0, "after:decode": 50.0}
     (first, *_) = judge(make_recording(periods, stages=stages)).verdict.culprits
     assert (first.stage, first.gain.value) == ("decode", pytest.approx(1.6, rel=0.02))
+
+
+def test_transport_that_was_not_tried_is_told_by_the_ladder() -> None:
+    """Batches cached in the workers that still come slowly are held up on their way; as far as workers could make more."""
+    periods = {"none": 100.0, "samples": 90.0, "collated": 80.0, "host": 25.0}
+    recording = make_recording(periods, stages=(make_stage("ipc", 0, kind="ipc"),))
+    culprit = blamed(judge(with_fetches(recording, 30)), "ipc")
+    assert culprit.gain.is_computed
+    assert culprit.gain.value == pytest.approx(4.0, rel=0.05)
+    assert "ipc" not in kinds(judge(with_fetches(recording, 199)))

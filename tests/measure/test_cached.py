@@ -36,3 +36,32 @@ def test_batches_that_are_kept_stand_for_those_of_their_form(kept: list[Any], ne
     cached = CachedBatches(UseAudit(), lambda note: None)
     cached.host = kept
     assert cached.is_like(new) == is_like
+
+
+def tracks() -> list[list[list[dict[str, Any]]]]:
+    """Annotations of two samples, as plain data."""
+    return [[[{"box": [1.0, 2.0], "id": frame}] for frame in range(3)] for _ in range(2)]
+
+
+@pytest.mark.parametrize("does_write", [False, True])
+def test_only_a_loop_that_leaves_its_batches_alone_gets_deep_plain_data_as_it_is(does_write: bool) -> None:
+    """Making thousands of dictionaries anew for every step takes longer than the step; what the loop changes is made anew."""
+    cached = CachedBatches(UseAudit(), lambda note: None)
+    lent = batch(2, 3, tracks=tracks())
+    cached.host = [batch(2, 3, tracks=tracks())]
+    mark = cached.lend(lent)
+    if does_write:
+        lent["tracks"][0][0][0]["id"] = 7
+    cached.check(mark)
+    served, kept = cached.serve("host")["tracks"], cached.host[0]["tracks"]
+    assert served == kept
+    assert served[0] is not kept[0]
+    assert (served[0][0] is kept[0][0]) is not does_write
+
+
+def test_batches_that_are_dear_to_mark_are_marked_but_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The warm-up must not take its time for looks at batches."""
+    monkeypatch.setattr("unstarve.measure.cached.DEAR_NS", 0)
+    cached = CachedBatches(UseAudit(), lambda note: None)
+    found = [cached.lend(batch(2, 3)) for _ in range(3)]
+    assert [mark is not None for mark in found] == [True, False, False]

@@ -284,3 +284,18 @@ def test_a_stage_says_in_how_many_samples_it_read() -> None:
     parts = [{(0,): cost(100, 100, reading_samples=1)}, {(0,): cost(100, 100, reading_samples=2)}]
     stages = [node.stage for node in plan.nodes(plan.unperturbed([parts]), 400)]
     assert [stage.reading_samples for stage in stages] == [3]
+
+
+def test_the_call_around_a_stage_is_the_outermost_of_which_it_is_most() -> None:
+    """An index of another file cannot be served alone; the record that is read with it can."""
+    stage = stage_of("x")
+    shares = {(0,): 0.8, (0, 1): 0.75, (0, 1, -1): 0.74, (0, 1, -1, 2): 0.7, (1,): 0.2}
+    nodes = {
+        address: plan.Node(address, stage, is_item=False, share=share, is_leaf=False)
+        for address, share in shares.items()
+    }
+    found = list(nodes.values())
+    assert plan.around(nodes[0, 1, -1, 2], found) is nodes[0,]
+    assert plan.around(nodes[0,], found) is None
+    small = plan.Node((0, 3), stage, is_item=False, share=0.1, is_leaf=True)
+    assert plan.around(small, [*found, small]) is None

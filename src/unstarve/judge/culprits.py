@@ -21,7 +21,7 @@ UNSURE = 0.25
 """Part of the headroom, on a log scale, that a culprit must explain if nothing less sure is to be named."""
 
 SAME_WORK = 0.9
-"""Part of what workers gain, on a log scale, that a stage must gain to go before them where a loader has none."""
+"""Part of what workers gain, on a log scale, that a stage must gain to go before them where a loader has at most one."""
 
 COMPARABLE = 1 / 3
 """A setting goes before a stage only if it gains this part of what the stage gains, on a log scale."""
@@ -118,9 +118,9 @@ def _plausible(evidence: Evidence, culprit: Culprit) -> float:
 
 def _weight(evidence: Evidence, culprit: Culprit, beside: Sequence[Culprit], *, is_certain: bool = True) -> float:
     """What the culprit is ranked by: its gain, and more for a setting unless one of the stages gains far more. Where a loader
-    has no workers and one stage alone gains what workers gain, the stage is what they would have to do."""
+    has no workers, or one, and one stage alone gains what more gain, the stage is what they would have to do."""
     of_stages = [math.log(other.gain.value) for other in beside if other.kind not in SETTINGS]
-    least = SAME_WORK if culprit.stage == "workers" and not evidence.loader.num_workers else 1 / COMPARABLE
+    least = SAME_WORK if culprit.stage == "workers" and evidence.loader.num_workers < 2 else 1 / COMPARABLE
     if culprit.kind in SETTINGS and least * math.log(culprit.gain.value) < max(of_stages, default=0.0):
         return culprit.gain.value
     return culprit.gain.value * _precedence(evidence, culprit, is_certain=is_certain)

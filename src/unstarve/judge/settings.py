@@ -70,9 +70,12 @@ def _too_few_workers(evidence: Evidence, own: int) -> list[Culprit]:
     loop = evidence.law
     most = evidence.loader.most_workers or loop.enough_workers()
     period = 1 / evidence.rates["none"].value
+    more = max(1, min(most, loop.enough_workers()))
+    if own and loop.rate(more) < (1 + evidence.threshold) * loop.rate(own):
+        return []  # what the law leaves unexplained is nothing that more workers are known to mend
     # without workers, what making a batch does not explain is nothing that they would do, such as ordering batches
     unexplained = 0.0 if own else max(0.0, period - 1 / loop.rate(own))
-    value = period / (1 / loop.rate(max(1, min(most, loop.enough_workers()))) + unexplained)
+    value = period / (1 / loop.rate(more) + unexplained)
     if value <= 1:
         return []
     gain = estimate.computed(value, down=0.7, up=1.15)

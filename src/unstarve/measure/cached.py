@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from unstarve.recording import Note
 
 Lent = tuple[Any, Any]
 """A batch with a mark by which a change of it is seen."""
+
+DEAR_NS = 20_000_000
+"""Batches that take longer than this to be marked are not marked but once."""
 
 
 class CachedBatches:
@@ -35,8 +39,9 @@ class CachedBatches:
         self._pinned: list[Any] = []
         self._copying: Callable[[], Any] | None = None
         self._next = 0
-        self._are_copied = False
+        self._are_copied = self._are_left_alone = self._are_dear = False
         self._tensors: dict[int, tuple[Any, list[torch.Tensor]]] = {}
+        self._plain: dict[int, frozenset[int]] = {}
         self._served: tuple[Any, tuple[int, ...]] | None = None
         self._served_before: tuple[Any, tuple[int, ...]] | None = None
         self._lent_before: Lent | None = None
@@ -110,7 +115,7 @@ class CachedBatches:
         if self._are_copied:
             return values.rewrap(item, values.duplicate)
         self._served = (item, values.versions(self._tensors_in(item)))
-        return values.rewrap(item, lambda leaf: leaf)
+        return values.rewrap(item, lambda leaf: leaf, self._plain_in(item) if self._are_left_alone else ())
 
     def _serve_ahead(self) -> Any:
         """A batch from host memory whose copy to the device has gone on since the last was served."""
@@ -141,18 +146,36 @@ class CachedBatches:
             self._tensors[id(item)] = item, values.tensors(item)  # kept, or another could get its number
         return self._tensors[id(item)][1]
 
+    def _plain_in(self, item: Any) -> frozenset[int]:
+        """The parts of a cached batch that a loop which only reads its batches may have as they are."""
+        if id(item) not in self._plain:
+            self._plain[id(item)] = values.plain_parts(item)
+        return self._plain[id(item)]
+
     # Loops that write into their batches ---------------------------------------------------------
+
+    def lend(self, batch: Any) -> Lent | None:
+        """The batch with a mark by which a change of it is seen; None where there is no mark, or marks are dear and one such
+        batch was seen to be left alone."""
+        if self._are_dear:
+            return None
+        began = time.perf_counter_ns()
+        mark = _fingerprint(batch)
+        self._are_dear = time.perf_counter_ns() - began > DEAR_NS
+        return None if mark is None else (batch, mark)
 
     def check(self, lent: Lent | None) -> None:
         """Copy cached batches before use if the loop wrote into one of the last two that it was handed, of those served
-        and of those lent (as `lend` gives them): one that fetches ahead works on a batch after it has asked for the next."""
+        and of those lent: one that fetches ahead works on a batch after it has asked for the next."""
         if (lent or self._lent_before or self._served or self._served_before) is None:
             return
         found = [each for each in (self._lent_before, lent) if each is not None]
-        self._lent_before = lent
+        self._lent_before = None if self._are_dear else lent
         if any(_fingerprint(batch) not in (mark, None) for batch, mark in found):
             self._start_copying()
             self._lent_before = None
+        elif found:
+            self._are_left_alone = True
         served = [each for each in (self._served_before, self._served) if each is not None]
         self._served_before, self._served = self._served, None
         spoilt = [item for item, versions in served if values.versions(self._tensors_in(item)) != versions]
@@ -171,6 +194,7 @@ class CachedBatches:
         """Let go of everything."""
         self.host, self._on_device, self._pinned, self._copying = [], [], [], None
         self._tensors.clear()
+        self._plain.clear()
         self._served = self._served_before = self._lent_before = None
 
 
@@ -186,12 +210,6 @@ def _fits(leaf: tuple[Any, tuple[int, ...]], kept: list[tuple[Any, tuple[int, ..
     alike = [other for of, other in kept if of == kind and len(other) == len(shape)]
     sizes = zip(shape, *alike, strict=True)
     return not kept or (bool(alike) and all(size in others or len(set(others)) > 1 for size, *others in sizes))
-
-
-def lend(batch: Any) -> Lent | None:
-    """The batch with a mark by which a change of it is seen; None where there is no mark."""
-    mark = _fingerprint(batch)
-    return None if mark is None else (batch, mark)
 
 
 def _fingerprint(batch: Any) -> Any:

@@ -25,7 +25,7 @@ from unstarve import errors, simulate
 from unstarve.measure import device, environment, experiment, ranks
 from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.blocks import DEFAULT_BUDGET_S
-from unstarve.measure.cached import CachedBatches, lend
+from unstarve.measure.cached import CachedBatches
 from unstarve.measure.cuts import values
 from unstarve.measure.describe import calling_place, describe_loader, told_length
 from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours, promised_length
@@ -601,7 +601,7 @@ class Engine:
         if session.has_new_data:
             self._meet_data(session, batch)
         if self._may_lend(session):
-            lent = lend(batch)
+            lent = self.cached.lend(batch)
             marked_ns = self.clock_ns() - delivered
         self._account(session, self._asked_ns + marked_ns, delivered + marked_ns, telemetry, lent)
         if session is self.target:

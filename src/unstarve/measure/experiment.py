@@ -149,6 +149,8 @@ class Experiment(Looking):
     def __init__(self, bench: Bench, options: Options) -> None:
         super().__init__(bench, options)
         self._storable: set[str] = set()
+        self._instead: list[str] = []
+        """Rungs that have just taken the place of one that failed."""
 
     def run(self) -> Program:
         yield from self.warm_up()
@@ -174,21 +176,21 @@ class Experiment(Looking):
         self._bench.progress("warming up")
         turn = self._turn("loader")
         count = 2 * turn * math.ceil(2 / turn)
-        clock_ns, waits_ns = [self._bench.clock_ns()], list[int]()
+        periods_ns, waits_ns = list[int](), list[int]()  # without what we do between steps, such as looking at batches
         longest_s = LONG_WARM_UP * self.budget_s
         while len(waits_ns) < count:
             step = yield from self._give("loader")
             waits_ns.append(step.wait_ns)
-            clock_ns.append(self._bench.clock_ns())
+            periods_ns.append(step.wait_ns + step.body_ns)
             first = count // 2 if len(waits_ns) > count // 2 else 1 if len(waits_ns) > 1 else 0
-            self._period_ns = (clock_ns[-1] - clock_ns[first]) / (len(waits_ns) - first)
+            self._period_ns = sum(periods_ns[first:]) / (len(periods_ns) - first)
             self.budget_s = self._options.budget_s or suitable_s(self._period_ns)
             if len(waits_ns) > turn:
                 self._bench.natural(step)
             is_enough = len(waits_ns) > turn + 1 or (len(waits_ns) >= FEW_STEPS and self._is_pressed)
             if is_enough and self.elapsed_s() > longest_s:
                 break
-        self._is_starved = sum(waits_ns[first:]) > STARVED * (clock_ns[-1] - clock_ns[first])
+        self._is_starved = sum(waits_ns[first:]) > STARVED * sum(periods_ns[first:])
 
     def _has_time_to_look(self) -> bool:
         """Whether the budget has room for looks into the workers, which take a turn or two of them; else that is noted."""
@@ -329,13 +331,29 @@ class Experiment(Looking):
     def _blocks_of(self, number: int) -> Generator[Give, Step | None, bool]:
         """A block of each rung of a round that has none in it yet; whether there was time for all."""
         measured = {block.rung for block in self._blocks if block.round == number}
-        for name in self._loaded_here_last(self._names_of_round(number)):
-            if name in measured:
-                continue
+        names = [name for name in self._loaded_here_last(self._names_of_round(number)) if name not in measured]
+        while names:
             if self._is_out_of_time(number) or self._is_time_to_look(number):
                 return False
-            yield from self.block(name, number)
+            yield from self.block(names.pop(0), number)
+            names = self._instead + names
+            self._instead = []
         return True
+
+    def _drop(self, name: str) -> None:
+        """Give up a rung; where a stage cannot be served alone, since what comes from it belongs to one sample, as an index
+        does to its file, serve the outermost call around it of which it is most."""
+        super()._drop(name)
+        stage = next((node for node in self._nodes if plan.knockout_rung(node.stage).id == name), None)
+        around = plan.around(stage, self._nodes) if stage is not None else None
+        if around is None or plan.knockout_rung(around.stage).id in (*self._rungs, *self._failed):
+            return
+        rung = plan.knockout_rung(around.stage)
+        self._addresses[around.stage.id] = around.address
+        self._wanted.append(around.address)
+        self._filled_fleet = -1  # of that no values are kept yet
+        self.add(rung, "loader", {"mode": "knockout", "address": around.address})
+        self._instead.append(rung.id)
 
     def _names_of_round(self, number: int) -> list[str]:
         """The rungs of a round, in random order within what matters more and what matters less.

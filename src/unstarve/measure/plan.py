@@ -465,6 +465,18 @@ def _served_with(node: Node, found: Sequence[Node]) -> Node | None:
     return max(around, key=lambda other: len(other.address), default=None)
 
 
+def around(node: Node, found: Sequence[Node]) -> Node | None:
+    """The outermost stage that can be served and of which this one, inside it, takes most; None where there is none."""
+    outer = [
+        other
+        for other in found
+        if _is_below(node, other)
+        and knockable(other.address) == other.address
+        and node.share >= DOMINANT_SHARE * other.share
+    ]
+    return min(outer, key=lambda other: len(other.address), default=None)
+
+
 def _down(node: Node, found: Sequence[Node]) -> list[Node]:
     if node.share < SUSPECT_SHARE:
         return []

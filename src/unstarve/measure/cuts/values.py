@@ -20,7 +20,7 @@ import random
 import sys
 import types
 import zlib
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from collections.abc import Callable, Container, Iterable, Iterator, MutableMapping, MutableSequence
 from typing import Any
 
 import torch
@@ -62,6 +62,9 @@ _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 
 _NUMBERS = frozenset((bool, int, float, complex, type(None)))
 """Of these, those that are no text."""
+
+DEEP = 3
+"""Level below a batch from which on plain data of a loop that does not write into its batches is not made anew for it."""
 
 LONG = 32
 """A list of more plain values is handled as one thing."""
@@ -704,33 +707,53 @@ def _owner_of(array: Any) -> int:
 # --- Rebuilding values ------------------------------------------------------------------------------------------------
 
 
-def rewrap(value: Any, change: Callable[[Any], Any]) -> Any:
+def plain_parts(value: Any) -> frozenset[int]:
+    """Ids of the lists and dictionaries at the `DEEP` level of `value` that hold nothing but plain values, however deep."""
+    found: set[int] = set()
+    _is_plain(value, 0, found)
+    return frozenset(found)
+
+
+def _is_plain(value: Any, depth: int, found: set[int]) -> bool:
+    if type(value) in _PLAIN:
+        return True
+    if type(value) not in (dict, list, tuple):
+        return False
+    items = value.values() if type(value) is dict else value
+    parts = [_is_plain(item, depth + 1, found) for item in items]
+    is_plain = all(parts)
+    if is_plain and depth == DEEP:
+        found.add(id(value))
+    return is_plain
+
+
+def rewrap(value: Any, change: Callable[[Any], Any], kept: Container[int] = ()) -> Any:
     """`value` with fresh containers and each leaf replaced by `change(leaf)`, but for numbers and long lists of plain values;
-    types of containers are kept."""
-    return _rewrap(value, change, {})
+    types of containers are kept. Parts whose ids are `kept` are passed on as they are."""
+    return _rewrap(value, change, {}, kept)
 
 
-def _rewrap(value: Any, change: Callable[[Any], Any], made: dict[int, Any]) -> Any:
-    if type(value) in _NUMBERS:
+def _rewrap(value: Any, change: Callable[[Any], Any], made: dict[int, Any], kept: Container[int]) -> Any:
+    if type(value) in _NUMBERS or id(value) in kept:
         return value
     if isinstance(value, torch.Tensor) or _is_array(value) or _is_picture(value) or isinstance(value, (str, bytes)):
         return change(value)
     if id(value) in made:
         return made[id(value)]
     if isinstance(value, tuple):
-        items = [_rewrap(item, change, made) for item in value]
+        items = [_rewrap(item, change, made, kept) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if type(value) is list:
         # lists of plain values inside such a list are kept: making them all takes longer than what a cache is to spare
-        return value[:] if _is_plain_list(value) else [_rewrap(item, change, made) for item in value]
+        return value[:] if _is_plain_list(value) else [_rewrap(item, change, made, kept) for item in value]
     if type(value) is dict:
-        return {key: _rewrap(item, change, made) for key, item in value.items()}
+        return {key: _rewrap(item, change, made, kept) for key, item in value.items()}
     if _is_atom(value) or isinstance(value, (set, frozenset, bytearray, types.MethodType, types.BuiltinFunctionType)):
         return value
-    return _rewrap_object(value, change, made)
+    return _rewrap_object(value, change, made, kept)
 
 
-def _rewrap_object(value: Any, change: Callable[[Any], Any], made: dict[int, Any]) -> Any:
+def _rewrap_object(value: Any, change: Callable[[Any], Any], made: dict[int, Any], kept: Container[int]) -> Any:
     """A shallow copy of a mapping, sequence, dataclass or plain object with its parts rewrapped."""
     try:
         duplicate = copy.copy(value)
@@ -739,13 +762,13 @@ def _rewrap_object(value: Any, change: Callable[[Any], Any], made: dict[int, Any
     made[id(value)] = duplicate  # an object may lead back to itself
     if isinstance(duplicate, MutableMapping):
         for key in list(duplicate):
-            duplicate[key] = _rewrap(duplicate[key], change, made)
+            duplicate[key] = _rewrap(duplicate[key], change, made, kept)
     elif isinstance(duplicate, MutableSequence):
         for position, item in enumerate(list(duplicate)):
-            duplicate[position] = _rewrap(item, change, made)
+            duplicate[position] = _rewrap(item, change, made, kept)
     elif hasattr(duplicate, "__dict__") or dataclasses.is_dataclass(duplicate):
         for name in _attribute_names(value):
-            object.__setattr__(duplicate, name, _rewrap(getattr(value, name), change, made))
+            object.__setattr__(duplicate, name, _rewrap(getattr(value, name), change, made, kept))
     return duplicate
 
 
