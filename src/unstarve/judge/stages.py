@@ -175,10 +175,11 @@ def _untried_transport(evidence: Evidence) -> list[Culprit]:
     the host, as far as the workers could make as many batches."""
     stage = find_stage(evidence.recording.stages, "ipc")
     behind = evidence.contrast("host", "collated")
-    if stage is None or behind is None or behind.low <= 1 + evidence.threshold or "knockout:ipc" in evidence.rates:
+    if stage is None or behind is None or behind.value <= 1 + evidence.threshold or "knockout:ipc" in evidence.rates:
         return []
     made = evidence.law.capacity(evidence.loader.num_workers) / evidence.rates["none"].value
     gain = estimate.computed(min(headroom_of(evidence).value, made), down=0.6, up=1.2)
+    gain = replace(gain, low=min(gain.low, behind.low))
     sentence = (
         f"With batches cached in the workers the loop runs at {1 / behind.value:.0%} of its pace with batches cached on the "
         "host: what is left between the two is the way to the loop. Computed, not tried."
