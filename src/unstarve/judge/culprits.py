@@ -20,7 +20,7 @@ TIPPING = 1.6
 UNSURE = 0.25
 """Part of the headroom, on a log scale, that a culprit must explain if nothing less sure is to be named."""
 
-SAME_WORK = 0.9
+SAME_WORK = 0.95
 """Part of what workers gain, on a log scale, that a stage must gain to go before them where a loader has at most one."""
 
 COMPARABLE = 1 / 3

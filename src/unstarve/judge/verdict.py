@@ -162,6 +162,13 @@ def account(recording: Recording) -> Report:
     )
 
 
+def _is_of_workers(evidence: Evidence, headroom: Estimate) -> bool:
+    """Whether a small headroom lies behind finished batches in the workers: every loader that has workers costs as much."""
+    ready = evidence.contrast("collated", "none")
+    is_small = headroom.value < 1 + NEAR * evidence.threshold
+    return is_small and ready is not None and ready.value < 1 + evidence.threshold / 2
+
+
 def _bound(evidence: Evidence, headroom: Estimate) -> str:
     edge, time = 1 + evidence.threshold, evidence.time
     if step_varies(evidence):
@@ -171,6 +178,7 @@ def _bound(evidence: Evidence, headroom: Estimate) -> str:
         return "start"
     is_near = headroom.value < 1 + NEAR_WAITING * evidence.threshold
     is_of_body = is_near and (is_contention(evidence) or waiting_of(evidence) < evidence.threshold)
+    is_of_body = is_of_body or _is_of_workers(evidence, headroom)
     if headroom.low > edge and not is_of_body:
         return "input"
     other = waiting_loader(evidence)
@@ -310,7 +318,7 @@ def _sentence(
         is_copy = bool(culprits) and culprits[0].kind == "copy"
         fed = (evidence.contrast("host", "none") if is_copy else None) or headroom
         what = "making its batches sooner" if is_copy else "feeding it faster"
-        hope = "would gain nothing" if fed.high < 1 + evidence.threshold else "was not shown to gain anything"
+        hope = _hope(evidence, fed)
         if culprits:  # what feeding it makes possible is not the most
             reach = (
                 f"{figure(base.value)} steps/s, {figure(top.value)} with batches cached on the {evidence.ceiling_id}"
@@ -320,6 +328,14 @@ def _sentence(
         f"Unresolved: {reach}, a ratio of {headroom.value:.2f} that may be {headroom.low:.2f} or {headroom.high:.2f}. "
         "A larger --budget narrows it."
     )
+
+
+def _hope(evidence: Evidence, fed: Estimate) -> str:
+    if fed.high < 1 + evidence.threshold:
+        return "would gain nothing"
+    if fed.low > 1 + evidence.threshold and _is_of_workers(evidence, fed):
+        return f"would gain {fed.value - 1:.0%}, which is what having batches from workers costs"
+    return "was not shown to gain anything"
 
 
 def _first_culprit(culprits: Sequence[Culprit]) -> str:
