@@ -346,6 +346,25 @@ def test_every_worker_fills_before_the_bytes_rung_is_measured() -> None:
     assert bench.steps - before == 4 + lab.blocks[0].steps
 
 
+def test_the_call_around_a_stage_that_cannot_be_served_takes_its_place_at_once() -> None:
+    """It is measured next, after values of it were kept; a stage that is no part of another is just given up."""
+    lab = Experiment(Bench(STARVED), Options())
+    stages = [Stage(id=ident, kind="code", name=ident) for ident in ("record", "index", "other")]
+    addresses, shares = [(0,), (0, 1), (1,)], [0.8, 0.7, 0.1]
+    lab._nodes = [
+        plan.Node(address, stage, is_item=False, share=share, is_leaf=True)
+        for address, stage, share in zip(addresses, stages, shares, strict=True)
+    ]
+    lab._filled_fleet = 3
+    for stage, address in zip(stages[1:], addresses[1:], strict=True):
+        lab.add(plan.knockout_rung(stage), "loader", {"mode": "knockout", "address": address})
+    lab._drop("knockout:other")
+    assert ([rung.id for rung in lab.planned], lab._filled_fleet) == (["knockout:index"], 3)
+    lab._drop("knockout:index")
+    assert [rung.id for rung in lab.planned] == lab._instead == ["knockout:record"]
+    assert (lab._wanted, lab._filled_fleet) == ([(0,)], -1)
+
+
 # --- Controls ---------------------------------------------------------------------------------------------------------
 
 
