@@ -16,6 +16,7 @@ import click
 
 from unstarve import __version__
 from unstarve.errors import Finished, MeasurementError, NoSuchRank, Stalled, UnstarveError, UsageError
+from unstarve.recording import ENDED_BY
 from unstarve.report import Report
 
 VERDICT, GATE, USAGE, SCRIPT_FAILED, NO_VERDICT = 0, 1, 2, 3, 4
@@ -332,9 +333,6 @@ class _Ending:
     message: str | None = None
 
 
-ENDINGS = ("experiment-failed", "data-changed")
-"""Notes that say why a diagnosis ended before its time."""
-
 _INTERRUPTED = _Ending(interrupted=True, message="it was interrupted")
 
 
@@ -493,7 +491,7 @@ def _why_none(engine: Any, ending: _Ending) -> str:
     names = ", ".join(f"{loader.number}: {loader.name}" for loader in engine.loaders)
     if engine.wanted_loader is not None and engine.target is None:
         return f"there is no loader {engine.wanted_loader!r} with enough batches; the script iterated {names}."
-    ended = next((note.sentence for note in engine.recording().notes if note.id in ENDINGS), None)
+    ended = next((note.sentence for note in engine.recording().notes if note.id in ENDED_BY), None)
     if ended is not None:
         return str(ended)
     if engine.is_finished:  # by the budget: nothing else ends an experiment before the rungs are compared

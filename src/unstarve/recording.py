@@ -513,6 +513,10 @@ class RankWait:
     """What they took in all."""
 
 
+EXPERIMENT_FAILED, DATA_CHANGED = ENDED_BY = ("experiment-failed", "data-changed")
+"""Notes that say why a diagnosis ended before its time: a fault of ours, or data of another form."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """Something the measuring side saw that weakens or explains a figure."""

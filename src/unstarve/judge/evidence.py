@@ -19,7 +19,6 @@ ALL_STEADY = WallTime(steady=1.0, start=0.0, other_loaders=0.0)
 WORTH = 1.03
 """A stage whose removal gains less than this is not called a culprit."""
 
-
 USED_UP = 0.85
 """Share of the cores that the loop keeps busy from which on they are used up."""
 

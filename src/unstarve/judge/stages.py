@@ -155,7 +155,7 @@ def _many_steps(evidence: Evidence, stages: Sequence[Stage]) -> Culprit:
 
 
 def fixed(evidence: Evidence) -> list[Culprit]:
-    """Collation and transport."""
+    """Collation, transport and the sampler, which every loader has."""
     found = []
     for name in ("collate", "ipc"):
         stage = find_stage(evidence.recording.stages, name)

@@ -178,8 +178,8 @@ def _bound(evidence: Evidence, headroom: Estimate) -> str:
         return "start"
     is_near = headroom.value < 1 + NEAR_WAITING * evidence.threshold
     is_of_body = is_near and (is_contention(evidence) or waiting_of(evidence) < evidence.threshold)
-    is_of_body = is_of_body or _is_of_workers(evidence, headroom)
-    if headroom.low > edge and not is_of_body:
+    is_of_no_stage = is_of_body or _is_of_workers(evidence, headroom)
+    if headroom.low > edge and not is_of_no_stage:
         return "input"
     other = waiting_loader(evidence)
     if other is not None and loader_gain(evidence, *other) > max(edge, headroom.value):
@@ -188,7 +188,7 @@ def _bound(evidence: Evidence, headroom: Estimate) -> str:
         return "input"
     if dropping_start(evidence) is not None:
         return "start"
-    if is_of_body or headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
+    if is_of_no_stage or headroom.high < edge or headroom.value < 1 + NEAR * evidence.threshold:
         return "step"
     if was_seen_to_wait(evidence) == is_contention(evidence):
         return "unresolved"  # nothing tells, or what tells disagrees

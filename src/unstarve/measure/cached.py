@@ -147,7 +147,7 @@ class CachedBatches:
         return self._tensors[id(item)][1]
 
     def _plain_in(self, item: Any) -> frozenset[int]:
-        """The parts of a cached batch that a loop which only reads its batches may have as they are."""
+        """The parts of a cached batch, which `_tensors` keeps, that a loop which only reads its batches may have as they are."""
         if id(item) not in self._plain:
             self._plain[id(item)] = values.plain_parts(item)
         return self._plain[id(item)]
@@ -155,8 +155,8 @@ class CachedBatches:
     # Loops that write into their batches ---------------------------------------------------------
 
     def lend(self, batch: Any) -> Lent | None:
-        """The batch with a mark by which a change of it is seen; None where there is no mark, or marks are dear and one such
-        batch was seen to be left alone."""
+        """The batch with a mark by which a change of it is seen; None where there is no mark, or marks are dear and one batch
+        has had one."""
         if self._are_dear:
             return None
         began = time.perf_counter_ns()

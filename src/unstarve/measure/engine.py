@@ -41,6 +41,8 @@ from unstarve.measure.worker import Telemetry, Token
 from unstarve.payload import Field
 from unstarve.recording import (
     BRIEF,
+    DATA_CHANGED,
+    EXPERIMENT_FAILED,
     USED_NS,
     Block,
     BodyLine,
@@ -92,9 +94,6 @@ MANIFOLD = 2
 
 ANEW_STARTS = 12
 """Iterators with one batch each after which a loop is known to make a new one for every step."""
-
-DATA_CHANGED = "data-changed"
-"""Of the note that the script went on to data of another form."""
 
 LENT_BATCHES = 24
 """First batches of the target that are looked at again after their step: does the loop write into them?"""
@@ -445,7 +444,7 @@ class Engine:
             return
         if session is self.target and not self.is_finished:  # its batches obey no order
             sentence = "The loader started new workers by itself in the middle of the diagnosis, which ended there."
-            self.note(Note(id="experiment-failed", sentence=sentence))
+            self.note(Note(id=EXPERIMENT_FAILED, sentence=sentence))
             self._finish()
         self._end_fleets(session)
 
@@ -650,7 +649,7 @@ class Engine:
                     self._loader_error = None
                     raise
                 sentence = f"The experiment ended early, by a fault of ours: {type(error).__name__}: {error}"
-                self.note(Note(id="experiment-failed", sentence=sentence))
+                self.note(Note(id=EXPERIMENT_FAILED, sentence=sentence))
                 return self._end(session)
             self._asked_ns = self.clock_ns()  # it may have waited for the device
         if self._deferred is not None:

@@ -246,16 +246,16 @@ class Experiment(Looking):
         chain = self._chain()
         top = [node for node in plan.suspects(self._nodes, 3) if node.stage.id in self._addresses]
         for node in top:
-            self.add(
-                plan.knockout_rung(node.stage),
-                "loader",
-                {"mode": "knockout", "address": self._addresses[node.stage.id]},
-            )
+            self._add_knockout(node)
         near = {position for position, node in enumerate(chain) for suspect in top if _is_near(node, suspect)}
         near |= {position - 1 for position in near}
         for position, node in enumerate(chain[:-1] if chain and chain[-1].is_item else chain):
             if all_cuts or position in near:
                 self._add_cut(node, position)
+
+    def _add_knockout(self, node: plan.Node) -> None:
+        order = {"mode": "knockout", "address": self._addresses[node.stage.id]}
+        self.add(plan.knockout_rung(node.stage), "loader", order)
 
     def _add_cut(self, node: plan.Node, position: int) -> None:
         """The rung after a stage of the chain, unless it is the one before the first transform."""
@@ -346,14 +346,16 @@ class Experiment(Looking):
         super()._drop(name)
         stage = next((node for node in self._nodes if plan.knockout_rung(node.stage).id == name), None)
         around = plan.around(stage, self._nodes) if stage is not None else None
-        if around is None or plan.knockout_rung(around.stage).id in (*self._rungs, *self._failed):
+        if around is None:
             return
-        rung = plan.knockout_rung(around.stage)
+        rung = plan.knockout_rung(around.stage).id
+        if rung in self._rungs or rung in self._failed:
+            return
         self._addresses[around.stage.id] = around.address
         self._wanted.append(around.address)
         self._filled_fleet = -1  # of that no values are kept yet
-        self.add(rung, "loader", {"mode": "knockout", "address": around.address})
-        self._instead.append(rung.id)
+        self._add_knockout(around)
+        self._instead.append(rung)
 
     def _names_of_round(self, number: int) -> list[str]:
         """The rungs of a round, in random order within what matters more and what matters less.

@@ -187,7 +187,7 @@ def _shared_helpers(costs: Mapping[Address, Cost]) -> set[str]:
 
 
 def _is_item_of(one: Address, other: Address) -> bool:
-    return one[: len(other)] == other or other[: len(one)] == one
+    return _starts_with(one, other) or _starts_with(other, one)
 
 
 def _calls_around(address: Address, opened: set[Address], costs: Mapping[Address, Cost]) -> int:
@@ -196,7 +196,7 @@ def _calls_around(address: Address, opened: set[Address], costs: Mapping[Address
 
 
 def _children(costs: Mapping[Address, Cost], address: Address) -> list[Address]:
-    return [other for other in costs if len(other) > len(address) and other[: len(address)] == address]
+    return [other for other in costs if len(other) > len(address) and _starts_with(other, address)]
 
 
 def _samples(costs: Mapping[Address, Cost]) -> int:
@@ -296,11 +296,11 @@ def _ids(costs: Mapping[Address, Cost], addresses: Sequence[Address]) -> dict[Ad
 
 
 def _is_above(address: Address, container: Address) -> bool:
-    return container[: len(address)] == address
+    return _starts_with(container, address)
 
 
 def _is_innermost(costs: Mapping[Address, Cost], address: Address, addresses: Sequence[Address]) -> bool:
-    inner = [other for other in addresses if len(other) > len(address) and other[: len(address)] == address]
+    inner = [other for other in addresses if len(other) > len(address) and _starts_with(other, address)]
     return all(
         costs[other].is_item or any(costs[other[:n]].is_item for n in range(1, len(other)) if other[:n] in costs)
         for other in inner
@@ -461,7 +461,7 @@ def suspects(found: Sequence[Node], limit: int) -> list[Node]:
 def _served_with(node: Node, found: Sequence[Node]) -> Node | None:
     """The innermost stage that can be served and holds this one, which may be itself."""
     end = knockable(node.address)
-    around = [other for other in found if end[: len(other.address)] == other.address]
+    around = [other for other in found if _starts_with(end, other.address)]
     return max(around, key=lambda other: len(other.address), default=None)
 
 
@@ -470,9 +470,7 @@ def around(node: Node, found: Sequence[Node]) -> Node | None:
     outer = [
         other
         for other in found
-        if _is_below(node, other)
-        and knockable(other.address) == other.address
-        and node.share >= DOMINANT_SHARE * other.share
+        if other.stage.is_servable and _is_below(node, other) and node.share >= DOMINANT_SHARE * other.share
     ]
     return min(outer, key=lambda other: len(other.address), default=None)
 
@@ -493,7 +491,7 @@ def _down(node: Node, found: Sequence[Node]) -> list[Node]:
 
 
 def _is_below(node: Node, above: Node) -> bool:
-    return node is not above and node.address[: len(above.address)] == above.address
+    return node is not above and _starts_with(node.address, above.address)
 
 
 def knockable(address: Address) -> Address:
@@ -507,7 +505,7 @@ def raw_cut(costs: Mapping[Address, Cost], found: Sequence[Node]) -> Address | N
     items = [address for address in sorted(costs) if costs[address].is_item]
     if items:
         first = items[0]
-        ends = [address for address in sorted(costs) if address < first and first[: len(address)] != address]
+        ends = [address for address in sorted(costs) if address < first and not _starts_with(first, address)]
         before = [address for address in ends if _user_of(costs, address) is None]
         top = [address for address in before if not _is_inside_any(address, before)]
         return top[-1] if top else None
@@ -516,17 +514,17 @@ def raw_cut(costs: Mapping[Address, Cost], found: Sequence[Node]) -> Address | N
         return None
     last = knockable(readers[-1].address)
     others = [node for node in found if node.is_leaf and node.address > last]
-    inside = sum(node.share for node in others if _starts_with(node, last) and node.stage.kind not in _SOURCES)
-    after = sum(node.share for node in others if not _starts_with(node, last))
+    inside = sum(node.share for node in others if _starts_with(node.address, last) and node.stage.kind not in _SOURCES)
+    after = sum(node.share for node in others if not _starts_with(node.address, last))
     return last if inside < SUSPECT_SHARE <= after else None
 
 
-def _starts_with(node: Node, address: Address) -> bool:
-    return node.address[: len(address)] == address
+def _starts_with(address: Address, start: Address) -> bool:
+    return address[: len(start)] == start
 
 
 def _is_inside_any(address: Address, others: Sequence[Address]) -> bool:
-    return any(len(other) < len(address) and address[: len(other)] == other for other in others)
+    return any(len(other) < len(address) and _starts_with(address, other) for other in others)
 
 
 def cuts_between(found: Sequence[Node], *, minimum: float) -> list[Node]:
