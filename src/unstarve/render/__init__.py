@@ -472,5 +472,5 @@ def _at_the_ceiling(report: Report, found: Needs) -> str:
     parts = [f"{figure(found.cores)} cores{have}", f"{found.workers} worker{'' if found.workers == 1 else 's'}"]
     if found.read_mb_per_s is not None and found.read_mb_per_s_now is not None:
         parts.append(f"reads of {figure(found.read_mb_per_s)} MB/s ({figure(found.read_mb_per_s_now)} now)")
-    rate = f" of {figure(found.steps_per_s)} steps/s" if found.steps_per_s is not None else ""
-    return f"at the ceiling{rate} the pipeline as it is would take {', '.join(parts)}."
+    goal = "at the ceiling" if found.steps_per_s is None else f"to feed {figure(found.steps_per_s)} steps/s"
+    return f"{goal} the pipeline as it is would take {', '.join(parts)}."
