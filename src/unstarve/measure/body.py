@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import linecache
 import os
 import sys
@@ -104,11 +105,12 @@ class BodySampler:
         while self.is_on:
             time.sleep(self._interval_s)
             frame = running(self._target)
+            stack = _stack(frame)
             now, used, delayed = time.perf_counter_ns(), cpu_ns(), self._delay_ns()
             if self._below is not None and not _is_below(frame, self._below):
-                frame = None
-            if user_line(frame) is not None:
-                self._charge(_user_lines(frame), frame, now - wall, used - cpu, delayed - delay)
+                frame, stack = None, []
+            if way := _user_lines(stack):
+                self._charge(way, frame, now - wall, used - cpu, delayed - delay)
                 self._charge_iterator(frame, now - wall)
             elif (stage := self._stage(frame)) is not None:
                 self._charge([stage], frame, now - wall, used - cpu, delayed - delay)
@@ -227,13 +229,20 @@ def cpu_clock(thread: int) -> Callable[[], int]:
     return functools.partial(time.clock_gettime_ns, time.pthread_getcpuclockid(thread))
 
 
-def _user_lines(frame: FrameType | None) -> list[Place]:
-    """The user's lines on the stack, outermost first, each once. What is beyond our own code started us."""
-    way = []
-    while frame is not None and not is_package_file(frame.f_code.co_filename):
-        if not is_library(frame.f_code.co_filename):
-            way.append((frame.f_code.co_filename, frame.f_lineno))
+def _stack(frame: FrameType | None) -> list[Place]:
+    """Where a thread is, innermost first. A frame tells of the moment at which it is asked, and its thread may go on as
+    soon as `SWITCH_S` is over: all that is to be known is read at once, and made sense of later."""
+    stack = []
+    while frame is not None:
+        stack.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
+    return stack
+
+
+def _user_lines(stack: list[Place]) -> list[Place]:
+    """The user's lines on the stack, outermost first, each once. What is beyond our own code started us."""
+    above = itertools.takewhile(lambda place: not is_package_file(place[0]), stack)
+    way = [place for place in above if not is_library(place[0])]
     return list(dict.fromkeys(reversed(way)))
 
 
