@@ -22,6 +22,8 @@ from unstarve.measure.memory import COLLECTOR
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import TAG, Findings, Instruments, Telemetry, Token, untagged
 
+pytestmark = pytest.mark.live
+
 MS = 1_000_000
 
 
@@ -136,7 +138,7 @@ def test_programs_that_a_sample_runs_compute_for_it() -> None:
     assert isinstance(found, Findings)
     assert telemetry.cpu_ns >= 4 * 50 * MS
     (cost,) = [cost for cost in found.costs.values() if cost.callee == "subprocess.run"]
-    assert min(cost.cpu_ns) >= 45 * MS
+    assert min(cost.cpu_ns) >= 10 * MS  # what watching took is taken off; waiting for a program takes next to none
 
 
 def test_batches_collated_aside_are_whole() -> None:
