@@ -92,6 +92,34 @@ def test_the_gate_fails_a_starved_loop(tmp_path: Path) -> None:
     assert "of the loop's time" in done.stderr
 
 
+def test_a_script_whose_thread_fetches_ahead_is_stopped(tmp_path: Path) -> None:
+    """Exit code 0, the verdict, and the script ended in its loop as by Ctrl-C, with what it does then and no word more."""
+    body = """
+        import queue, threading
+
+        def pump(loader, batches):
+            for batch in loader:
+                batches.put(batch)
+            batches.put(None)
+
+        if __name__ == "__main__":
+            try:
+                while True:
+                    batches = queue.Queue(2)
+                    loader = DataLoader(Slow(length=400), batch_size=4, num_workers=1)
+                    threading.Thread(target=pump, args=(loader, batches)).start()
+                    while (batch := batches.get()) is not None:
+                        time.sleep(0.004)
+            finally:
+                print("put away")
+    """
+    done = unstarve("run", "--budget", 6, "--quiet", write(tmp_path, body), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("put away")
+    assert "INPUT-BOUND" in done.stdout
+    assert not done.stderr
+
+
 def test_continue_lets_the_script_end_by_itself(tmp_path: Path) -> None:
     """With `--continue` the script runs on after the diagnosis, over all its epochs, and ends as it would."""
     body = """

@@ -80,6 +80,7 @@ class Bench:
         self.cores = self.pipeline.loop.cores
         self.has_fleet, self.can_reorder, self.can_pin = True, True, False
         self.cycle = 1
+        self.ahead = 0
         self.threads, self.pool_bytes, self.affinity, self.machine_cores = 1, 1 << 30, [0, 1], [0, 1]
         self.dataset_name, self.collate_name, self.collate_source = "Toy", "default_collate", None
         self.has_batches = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from unstarve.measure import cuda, environment
-from unstarve.measure.body import BodySampler, iterator_of
+from unstarve.measure.body import BodySampler, cpu_clock, iterator_of
 from unstarve.measure.counters import RunDelay
 from unstarve.measure.cuts import values
 from unstarve.measure.describe import describe_function
@@ -70,7 +70,9 @@ class LoopBench:
         self.pool_bytes = environment.memory_bytes() // 12 // max(1, session.facts.num_workers)
         collate = getattr(session.loader, "collate_fn", None)
         self.collate_name, self.collate_source = describe_function(collate)
-        self.threads = torch.get_num_threads()
+        self._drain = engine.drain
+        self.threads = torch.get_num_threads() if self._drain is None else 1  # those of the loop's thread are its own
+        self._loop_cpu_ns = time.thread_time_ns if self._drain is None else cpu_clock(self._drain.loop_thread)
         self._threads_tried: int | None = None
         self._own_threads: int | None = None
         self._is_collecting = True
@@ -118,6 +120,11 @@ class LoopBench:
         return self._session.cycle
 
     @property
+    def ahead(self) -> int:
+        """Batches that a thread of the script may have taken before the loop asks for them."""
+        return self._drain.depth if self._drain is not None else 0
+
+    @property
     def batches_left(self) -> int | None:
         """Batches that the epoch has still to give, where that is known."""
         return None if self._session.length is None else self._session.length - self._session.delivered
@@ -144,7 +151,7 @@ class LoopBench:
 
     def cpu_ns(self) -> int:
         """CPU time of the thread that runs the loop."""
-        return time.thread_time_ns()
+        return self._loop_cpu_ns()
 
     def collected_ns(self) -> int:
         """What the garbage collector of this process has taken so far."""
@@ -229,6 +236,9 @@ class LoopBench:
 
     def body_sampler(self) -> BodySampler:
         """What samples the lines of the loop."""
+        if self._drain is not None:
+            delay = RunDelay(threading.main_thread().native_id)
+            return self._paused_with_loop(BodySampler(delay=delay, thread=self._drain.loop_thread))
         delay = RunDelay(threading.get_native_id())
         return self._paused_with_loop(BodySampler(iterator=iterator_of(sys._getframe()), delay=delay))
 

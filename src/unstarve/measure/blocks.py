@@ -269,9 +269,10 @@ class Blocks:
         return True
 
     def _settle_steps(self, source: str) -> int:
+        ahead = self._bench.ahead + 1 if self._bench.ahead else 0  # what has room ahead of the loop is filled first
         if source != "loader" or self._is_pressed or (self._is_slow and self._is_starved):
-            return 1  # starved workers have nothing ready: the first new batch will do
-        return max(1, self._bench.workers)
+            return 1 + ahead  # starved workers have nothing ready: the first new batch will do
+        return max(1, self._bench.workers) + ahead
 
     def _block_steps(self, rung: Rung, source: str) -> int:
         """Some turns, about half a second long, and short of an epoch."""

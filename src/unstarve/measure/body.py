@@ -49,7 +49,7 @@ Place = tuple[str, int]
 
 
 class BodySampler:
-    """Samples the thread that makes it, from `start` to `stop`.
+    """Samples a thread, the one that makes it unless another is given, from `start` to `stop`.
 
     Each sample is charged with the wall time and the thread's CPU time since the one before, at the innermost line of
     the user's code and, for inclusive times, at the lines that led there.
@@ -60,6 +60,7 @@ class BodySampler:
         with_stages: where no code of the user's runs, charge the innermost generator of a library: a pipeline's stage.
         below: charge only what runs below this function of ours.
         delay: what tells how long that thread waited for a core, if anything does.
+        thread: the thread's `threading.get_ident`.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class BodySampler:
         with_stages: bool = False,
         below: CodeType | None = None,
         delay: RunDelay | None = None,
+        thread: int | None = None,
     ) -> None:
         self._interval_s = interval_s
         self._iterator = iterator
@@ -78,7 +80,7 @@ class BodySampler:
         self._below = below
         self._delay_ns = delay.read_ns if delay is not None else int
         self._names: dict[tuple[str, int], str] = {}
-        self._target = threading.get_ident()
+        self._target = threading.get_ident() if thread is None else thread
         self.is_on = False
         """Whether it samples now."""
         self._thread: threading.Thread | None = None

@@ -101,6 +101,10 @@ class CachedBatches:
 
     # Serving -------------------------------------------------------------------------------------
 
+    def copy(self) -> None:
+        """Serve copies from now on: nobody can see in time whether the loop writes into what it gets."""
+        self._are_copied = True
+
     def serve(self, source: str) -> Any:
         """The next batch from the `host` or the `device`, from the host where nothing is kept on the device.
 

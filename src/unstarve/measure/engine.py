@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import statistics
+import sys
 import threading
 import time
 import warnings
@@ -22,7 +23,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from unstarve import errors, simulate
-from unstarve.measure import device, environment, experiment, ranks
+from unstarve.measure import device, drained, environment, experiment, ranks
 from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.blocks import DEFAULT_BUDGET_S
 from unstarve.measure.cached import CachedBatches
@@ -33,6 +34,7 @@ from unstarve.measure.iterators import Beside, Watched
 from unstarve.measure.memory import COLLECTOR, MachineMemory
 from unstarve.measure.others import OtherProcesses
 from unstarve.measure.program import Bench, Give, Options, Program, Step
+from unstarve.measure.rungs import HOST
 from unstarve.measure.session import Pending, Session, is_grad_enabled, likeness
 from unstarve.measure.slow import Late, gathered
 from unstarve.measure.switchboard import Switchboard
@@ -150,6 +152,10 @@ class Engine:
         self._pid = os.getpid()
         self.thread = threading.get_ident()
         """The thread whose loops are clocked."""
+        self.drain: drained.Drain | None = None
+        """What that thread does where it is not the loop's, and takes batches ahead of it."""
+        self.is_closed = False
+        """Whether no workers are left."""
         self._began_ns = clock_ns()
         self._created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         self._loop_began_ns = 0
@@ -219,8 +225,8 @@ class Engine:
             return make_iterator(loader)
         if self._is_making and threading.get_ident() == self.thread and not getattr(loader, "num_workers", 0):
             return make_iterator(loader)  # part of what the data set of another loader does for a batch
-        if threading.get_ident() != self.thread:
-            self.was_in_thread = True
+        if threading.get_ident() != self.thread and not self._may_be_drained(loader):
+            self.was_in_thread = self.target is None
             return make_iterator(loader)
         self.pause(self._known(loader))
         session = self._session(loader)
@@ -251,6 +257,35 @@ class Engine:
         iterator = Watched(self, session, loader)
         session.hand_out(iterator)
         return iterator
+
+    def _may_be_drained(self, loader: Any) -> bool:
+        """Whether an iterator that another thread than the one that is clocked asks for may be drained by a thread: the main
+        thread may make it for another, where it has seen that one does so."""
+        if threading.current_thread() is threading.main_thread():
+            return self._known(loader) is not None or self._made_again(loader) is not None
+        return self._may_follow(drained.find(sys._getframe(3)))
+
+    def _may_follow(self, found: drained.Drain | None) -> bool:
+        is_first = self.drain is None and self.target is None and self._simulate_step_ms is None
+        is_apart = self._ranks is None or self._ranks.count == 1
+        return found is not None and (is_first or self.drain is not None) and is_apart
+
+    def follow_thread(self, session: Session) -> None:
+        """Take the present thread, which asks for its first batch of an iterator, for the loop if it is one that takes batches
+        ahead of the loop: a script may start one every epoch."""
+        found = drained.find(sys._getframe(2))
+        others = (other for other in self._sessions.values() if other is not session)
+        if found is None or not self._may_follow(found) or any(other.is_under_way for other in others):
+            return
+        if self.drain is None:
+            self.cached.copy()  # what is written into a batch, is written when the thread asks for another
+            filename, line = found.place
+            sentence = (
+                f"A thread of the script takes the batches ahead of the loop ({os.path.basename(filename)}:{line}), and "
+                f"has room for {found.depth}; the figures are of that thread, which goes at the pace of the loop."
+            )
+            self.note(Note(id="drained", sentence=sentence))
+        self.thread, self.drain = threading.get_ident(), found
 
     def _take_over(self, session: Session, loader: Any, make_iterator: Callable[[Any], Any], iterator: Any) -> Any:
         """What gives the batches of an iterator beside another that the loop has dropped meanwhile: the iterator itself,
@@ -603,7 +638,7 @@ class Engine:
             lent = self.cached.lend(batch)
             marked_ns = self.clock_ns() - delivered
         self._account(session, self._asked_ns + marked_ns, delivered + marked_ns, telemetry, lent)
-        if session is self.target:
+        if session is self.target and self.drain is None:
             self._use.begin(batch, is_from_host=self.serving == "host")
         return batch
 
@@ -773,6 +808,9 @@ class Engine:
         )
 
     def _note_use(self, session: Session, pending: Pending, body_ns: int, now: int) -> None:
+        if self.drain is not None:  # it does nothing with a batch, but for a loop that does
+            session.used, session.with_gradients = session.used + 1, session.with_gradients + 1
+            return
         if body_ns >= WORKED_NS:
             session.note_work()
         if body_ns >= USED_NS:
@@ -816,6 +854,9 @@ class Engine:
             return self._pull_plain(session)
         self._raised += 1
         if self._raised > 20:  # somebody swallows it; do not hold the script for ever
+            raise StopIteration
+        if self.drain is not None:
+            self.drain.end_loop()
             raise StopIteration
         raise errors.Finished("the diagnosis is done")
 
@@ -1069,7 +1110,7 @@ class Engine:
             loader=self.target.facts if self.target is not None else None,
             loaders=self.loaders,
             rungs=tuple(sorted((rung for rung in self._rungs if rung.id in measured), key=lambda rung: rung.rank)),
-            blocks=tuple(self._blocks),
+            blocks=self._blocks_of_loop(),
             stages=self._stages,
             heads=self._heads,
             starts=tuple(sorted(starts, key=lambda start: start.created_ns)),
@@ -1096,6 +1137,9 @@ class Engine:
             environment=environment.describe(self.cached.device.name if self.cached.device is not None else None)
             | ({"rank": self._ranks.number, "world_size": self._ranks.count} if self._ranks is not None else {}),
         )
+
+    def _blocks_of_loop(self) -> tuple[Block, ...]:
+        return tuple(self._blocks) if self.drain is None else drained.as_the_loop_sees(self._blocks, HOST.id)
 
     def _natural_period_ns(self) -> int:
         if self.target is None:
@@ -1144,6 +1188,7 @@ class Engine:
 
     def close(self) -> None:
         """End all workers, and whatever the experiment was at; nothing is left running, or set."""
+        self.is_closed = True
         self._end_program()
         for session in self._sessions.values():
             self._end_fleets(session)

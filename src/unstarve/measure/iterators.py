@@ -23,6 +23,7 @@ class Watched:
         self._loader = loader  # as torch's own iterator keeps alive what it needs
         self.is_over = False
         """Whether it gives no more batches."""
+        self._has_begun = False
 
     def __iter__(self) -> Watched:
         return self
@@ -30,6 +31,10 @@ class Watched:
     def __next__(self) -> Any:
         if self.is_over:
             raise StopIteration
+        if not self._has_begun:
+            self._has_begun = True
+            if threading.get_ident() != self._engine.thread:
+                self._engine.follow_thread(self._session)
         try:
             if threading.get_ident() != self._engine.thread:
                 return self._engine.next_elsewhere(self._session)
@@ -42,6 +47,10 @@ class Watched:
             raise
         except BaseException as error:
             # torch's iterators go on after an error of the dataset, and loops may count on it
+            if (
+                self._engine.drain is not None and self._engine.is_closed
+            ):  # the loop was ended, and needs no more batches
+                raise StopIteration from None
             self._engine.was_interrupted = self._engine.was_interrupted or isinstance(error, KeyboardInterrupt)
             self._engine.pause(self._session)
             raise

@@ -7,6 +7,7 @@ thousand.
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import statistics
 import threading
@@ -77,6 +78,10 @@ class LateWatch:
         return tuple(Late(*place, *figures) for place, figures in list(spent.items()))  # the thread may still add one
 
     def _run(self) -> None:
+        with contextlib.suppress(OSError):  # a worker that is a thread has ended, and its clock with it
+            self._look()
+
+    def _look(self) -> None:
         cpu_ns = cpu_clock(self._target)
         while True:
             now, used = time.perf_counter_ns(), cpu_ns()

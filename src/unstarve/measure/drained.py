@@ -1,0 +1,98 @@
+"""Loaders that a thread of the script drains into a queue, from which the loop takes its batches.
+
+`prefetch_generator`'s `DataLoaderX`, MONAI's `ThreadDataLoader` and many a hand-written prefetcher do so. As the queue is
+bounded, the thread goes at the pace of the loop, or of the loader where that is slower; so its requests are clocked in
+place of the loop's. What it waits for the queue is the loop's step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from unstarve import estimate
+from unstarve.errors import Finished
+from unstarve.recording import Block
+
+REST_S = 5.0
+"""How long the main thread may take until it waits for a batch; then it is ended wherever it is."""
+
+LOOK_S = 0.01
+"""Between two looks at what it does."""
+
+
+class Drain:
+    """A thread of the script that takes a loader's batches ahead of the loop, which is in the main thread.
+
+    Args:
+        depth: batches that its queue has room for.
+        place: file and line at which it takes them.
+    """
+
+    def __init__(self, depth: int, place: tuple[str, int]) -> None:
+        self.depth = depth
+        self.place = place
+        self.loop_thread = threading.main_thread().ident or 0
+
+    def end_loop(self) -> None:
+        """End the loop as soon as it waits for a batch: it meets `Finished` there when this thread, which must give it none
+        any more, says that there are no more."""
+        until = time.monotonic() + REST_S
+        while time.monotonic() < until and not _waits(self.loop_thread):
+            time.sleep(LOOK_S)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.loop_thread), ctypes.py_object(Finished))
+
+
+def find(frame: FrameType | None) -> Drain | None:
+    """The draining that the present thread is at, if it is one that has a bounded queue at hand; `frame` asks for a batch."""
+    if frame is None or threading.current_thread() is threading.main_thread():
+        return None
+    depths = [found.maxsize for caller in _callers(frame) for found in _queues(caller)]
+    bounded = [depth for depth in depths if depth > 0]
+    return Drain(max(bounded), (frame.f_code.co_filename, frame.f_lineno)) if bounded else None
+
+
+def as_the_loop_sees(blocks: Sequence[Block], fed: str) -> tuple[Block, ...]:
+    """The blocks with the waits and bodies of the loop's own steps: its body takes as long as it does under the rung `fed`,
+    or as a whole step where that is shorter; the rest of the step it waits.
+
+    The thread itself waits for the loop only while the queue is full.
+    """
+    periods = [(block.end_ns - block.start_ns) / block.steps for block in blocks if block.rung == fed]
+    if not periods:
+        return tuple(blocks)
+    usual = int(estimate.mean(periods))
+    return tuple(_as_seen(block, usual) for block in blocks)
+
+
+def _as_seen(block: Block, usual_ns: int) -> Block:
+    spans = [wait + body for wait, body in zip(block.waits_ns, block.bodies_ns, strict=True)]
+    bodies = [min(span, usual_ns) for span in spans]
+    waits = [span - body for span, body in zip(spans, bodies, strict=True)]
+    return replace(block, waits_ns=tuple(waits), bodies_ns=tuple(bodies))
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _queues(frame: FrameType) -> Iterator[queue.Queue[Any]]:
+    """Queues among the variables of a function, and among the attributes of the object that it is a method of."""
+    found = [*frame.f_locals.values(), *(frame.f_globals.get(name) for name in frame.f_code.co_names)]
+    found += getattr(frame.f_locals.get("self"), "__dict__", {}).values()
+    return (value for value in found if isinstance(value, queue.Queue))
+
+
+def _waits(thread: int) -> bool:
+    """Whether a thread waits to be told something, as for a queue that is empty."""
+    frame = sys._current_frames().get(thread)
+    return frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) == (threading.__file__, "wait")
