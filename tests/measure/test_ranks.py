@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,30 @@ def test_a_loop_whose_other_ranks_would_not_follow_is_left_alone(
     assert (engine.target is not None) == follows
     assert ("rank 1 of 2" in engine.why_alone) == (not follows)
     assert ranks_of(store, 1).begun() == ((0, 2) if follows else None)
+
+
+def broadcast(batch: Any, src: int) -> Any:
+    return batch
+
+
+def dispatched(loader: DataLoader) -> Iterator[Any]:
+    batches = iter(loader)
+    for _ in range(len(loader) // 2):
+        pair = [next(batches) for _ in range(2)]
+        yield broadcast(pair, src=0)
+
+
+def test_a_rank_that_hands_its_batches_on_is_diagnosed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others take no batches of their own, so that nobody has to follow; where it is done, is told."""
+    monkeypatch.setattr("unstarve.measure.ranks.of_this_process", lambda leader: ranks_of(HashStore(), 0))
+    monkeypatch.setattr("unstarve.measure.ranks.ARRIVE_S", 0.05)
+    engine = Engine(Options(), program=lambda bench, options: (Give("loader") for _ in itertools.count()))
+    with installed(engine):
+        for _batch in dispatched(DataLoader(list(range(96)), batch_size=2)):
+            time.sleep(0.005)
+    assert engine.target is not None
+    (note,) = (note for note in engine.recording().notes if note.id == "handed-on")
+    assert "test_ranks.py" in note.sentence
 
 
 SCRIPT = """

@@ -9,12 +9,15 @@ batch of the same number, and do the same with workers and caches of their own.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
+import os
 import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 
 from unstarve.errors import NoSuchRank
@@ -22,6 +25,7 @@ from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.program import Give, Program, Step
 from unstarve.measure.worker import Telemetry
 from unstarve.recording import RankWait
+from unstarve.script import is_package_file
 
 PAUSE_S = 0.0002
 """Between two looks at what the leader has written."""
@@ -34,6 +38,9 @@ ARRIVE_S = 20.0
 
 COMPLETE_S = 5.0
 """Workers that have not reported after so long are not waited for."""
+
+HANDING_ON = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
+"""Functions by which one rank gives to all others what they work on."""
 
 END = "end"
 """In place of a batch's source: the diagnosis is over."""
@@ -170,6 +177,25 @@ def of_this_process(leader: int) -> Ranks | None:
     except Exception:  # not part of torch's interface
         return None
     return found
+
+
+def hands_on(frame: FrameType | None) -> str | None:
+    """Where the loop's process hands its batches on to the other ranks, which then have none of their own: the function that
+    asks for a batch, or a generator around it, which broadcasts or scatters, as accelerate's dispatching loader does. None
+    where nothing of that kind is on the stack.
+
+    Args:
+        frame: where a batch is asked for; frames of ours are passed over.
+    """
+    while frame is not None and is_package_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    is_innermost = True
+    while frame is not None:
+        code = frame.f_code
+        if (is_innermost or code.co_flags & inspect.CO_GENERATOR) and HANDING_ON & {*code.co_names}:
+            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
+        frame, is_innermost = frame.f_back, False
+    return None
 
 
 def why_alone(absent: Sequence[int], count: int) -> str:
