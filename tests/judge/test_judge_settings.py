@@ -76,6 +76,15 @@ def test_one_worker_is_too_few_though_none_at_all_were_tried() -> None:
     assert "workers" in kinds(judge(with_idle_cores(tried(1, {Settings(num_workers=0): 120.0}))))
 
 
+@pytest.mark.parametrize(("period", "kind"), [(25.0, "ipc"), (60.0, "workers")])
+def test_no_workers_at_all_gain_because_nothing_is_sent(period: float, kind: str) -> None:
+    """Where free transport gains as much, it is to blame, and not that there are workers."""
+    recording = tried(
+        2, {Settings(num_workers=0): 26.0}, {**STARVED, "knockout:ipc": period}, stages=(make_stage("ipc", 0),)
+    )
+    assert judge(recording).verdict.culprits[0].kind == kind
+
+
 def test_several_workers_are_not_blamed_by_computation() -> None:
     """Where there are workers enough to share the work, stages are to blame."""
     stage = make_stage("decode", 10)

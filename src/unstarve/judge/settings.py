@@ -13,6 +13,9 @@ from unstarve.report import Culprit, Estimate, counted, figure
 FAR = 2.0
 """Several workers are too few only if more of them gain so many times what anything else does, on a log scale."""
 
+SENDING = 0.75
+"""Part of what no workers at all gain, on a log scale, that transport for free must gain to be why."""
+
 PROMISING = 1.3
 """A setting that gained so much when it was tried is named even where few rounds leave its interval wide."""
 
@@ -36,6 +39,8 @@ def workers(evidence: Evidence) -> list[Culprit]:
         return []
     shown = []
     for settings, gain in evidence.trials():
+        if settings.num_workers == 0 and _is_of_transport(evidence, gain):
+            continue
         is_few = own <= 1 and settings.num_workers > own
         is_shown = gain.low > 1.0 or is_promising(gain)
         if is_shown and (is_few or (settings.num_workers < own and gain.value > 1 + evidence.threshold)):
@@ -46,6 +51,12 @@ def workers(evidence: Evidence) -> list[Culprit]:
     is_tried = any(settings.num_workers > own for settings, _ in evidence.trials())
     most = evidence.loader.most_workers
     return [] if own > (1 if most is None else 0) or is_tried else _too_few_workers(evidence, own)
+
+
+def _is_of_transport(evidence: Evidence, gain: Estimate) -> bool:
+    """Whether a loader gains by having no workers what it gains by sending nothing: it is not their number then."""
+    free = evidence.contrast("knockout:ipc", "none")
+    return free is not None and free.low > 1 and math.log(free.value) >= SENDING * math.log(max(1.0, gain.value))
 
 
 def far_too_few(evidence: Evidence, others: Sequence[Culprit]) -> list[Culprit]:
