@@ -547,6 +547,28 @@ def test_steps_that_draw_from_two_loaders_are_whole() -> None:
     assert len(whole) > 50
 
 
+class Sleepy(Numbers):
+    """Takes its time for every sample."""
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.003)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("length", [200, 12], ids=["long epochs", "short epochs"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_of_loaders_in_a_zip_the_one_that_is_waited_for_is_diagnosed(is_first: bool, length: int) -> None:
+    """Wherever it stands; its line is what there is to mend."""
+    slow, quick = DataLoader(Sleepy(length), batch_size=2), DataLoader(Numbers(length), batch_size=2)
+    engine = Engine(Options(budget_s=2))
+    with installed(engine), pytest.raises(errors.Finished):
+        for _ in range(2000):
+            for _pair in zip(*((slow, quick) if is_first else (quick, slow)), strict=True):
+                time.sleep(0.002)
+    assert engine.target is not None
+    assert engine.target.loader is slow
+
+
 def test_steps_that_train_on_batches_of_another_loader_now_and_then_are_whole() -> None:
     """A loop that draws from loaders by lot takes many batches of one between two of the other."""
     whole, engine = watched_steps()

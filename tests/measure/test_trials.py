@@ -387,7 +387,7 @@ def test_a_loop_that_only_drops_counts_as_timing_its_loader() -> None:
 
 
 def test_the_experiment_begins_with_the_batches_that_are_used() -> None:
-    """While a resumed run still drops what it had seen, its loop is not measured; five used in a row end that."""
+    """While a resumed run still drops what it had seen, its loop is not measured; eight used in a row end that."""
     clock, begun = Clock(), []
     engine: Engine
 
@@ -398,7 +398,7 @@ def test_the_experiment_begins_with_the_batches_that_are_used() -> None:
     engine = Engine(program=lambda bench, options: program(bench), clock_ns=clock)
     with pytest.raises(errors.Finished):
         loop(engine, clock, drop=25, use=50)
-    assert begun == [30]
+    assert begun == [33]
 
 
 def test_a_loop_that_only_drops_is_measured_all_the_same_after_a_third_of_its_epoch() -> None:

@@ -27,6 +27,7 @@ from unstarve.measure import device, drained, environment, experiment, ranks
 from unstarve.measure.bench import LeadingBench, LoopBench
 from unstarve.measure.blocks import DEFAULT_BUDGET_S
 from unstarve.measure.cached import CachedBatches
+from unstarve.measure.counters import RunDelay
 from unstarve.measure.cuts import values
 from unstarve.measure.describe import calling_place, describe_loader, told_length
 from unstarve.measure.fleet import Fleet, end_workers, epoch_length, has_workers_of_ours, promised_length
@@ -63,11 +64,17 @@ from unstarve.recording import (
 TARGET_AFTER = 2
 """Batches with gradients enabled after which a loader is taken for the training loader."""
 
-TARGET_AFTER_DROPS = 5
+TARGET_AFTER_DROPS = 8
 """The same where batches were dropped before."""
 
 TARGET_AFTER_WITHOUT_GRADIENTS = 100
 """Batches without gradients after which it is taken all the same: the script may never train."""
+
+ABREAST = 10
+"""Batches of loaders that give one in every step after which it is known for which of them the loop waits longest."""
+
+MUCH_LONGER = 1.2
+"""A loader that is waited for so many times as long as the one before it in the step is diagnosed in its place."""
 
 FIRST_BATCHES = 2
 """Batches of an iterator until which the script may begin to train with other ranks."""
@@ -178,6 +185,7 @@ class Engine:
         self.has_interfered = False
         """Whether the loop may have got other batches than it would without us."""
         self._raised = 0
+        self._delay: RunDelay | None = None
         self._blocks: list[Block] = []
         self._rungs: tuple[Rung, ...] = ()
         self._stages: tuple[Stage, ...] = ()
@@ -793,7 +801,14 @@ class Engine:
         session.others_last = self._others_total(session)
         has_begun = session.has_begun_epoch() and session.sampler_ns() > SEAM_NS
         is_whole = (session.delivered > 1 or session.is_seamless) and not self._is_disturbed and not has_begun
-        session.pending = Pending(delivered, wait, telemetry, is_whole, is_grad_enabled(), lent)
+        delayed = self._delayed_ns() if self.target is None else 0
+        session.pending = Pending(delivered, wait, telemetry, is_whole, is_grad_enabled(), lent, delayed)
+
+    def _delayed_ns(self) -> int:
+        """Time for which the loop was ready to run so far, but had no core."""
+        if self._delay is None:
+            self._delay = RunDelay(threading.get_native_id())
+        return self._delay.read_ns()
 
     def _end_step(self, session: Session, now: int) -> Step | None:
         pending, session.pending = session.pending, None
@@ -802,7 +817,9 @@ class Engine:
         body = now - pending.delivered_ns
         if session is self.target:
             self.cached.check(pending.lent)
-        self._note_use(session, pending, body, now)
+        # where others take the core in between, the loop has not worked
+        delayed = self._delayed_ns() - pending.delayed_ns if self.target is None else 0
+        self._note_use(session, pending, body - delayed, now)
         return Step(
             pending.wait_ns, body, pending.is_whole and self._is_undisturbed(session, pending), pending.telemetry
         )
@@ -873,7 +890,7 @@ class Engine:
     def _consider(self, session: Session) -> bool:
         """Make the session the target if it looks like the training loader; whether it has just become that."""
         if self._ranks is None and session.delivered <= FIRST_BATCHES:  # asking takes as long as all else here
-            self._ranks = ranks.of_this_process(self._lead)
+            self._ranks = self._meet_ranks()
         if self.is_following:
             assert self._ranks is not None
             begun = self._ranks.begun()
@@ -886,6 +903,7 @@ class Engine:
             enough = TARGET_AFTER_DROPS if session.dropped else TARGET_AFTER
             wanted = session.with_gradients >= enough or session.used >= TARGET_AFTER_WITHOUT_GRADIENTS
             wanted = wanted or (session.total >= TARGET_AFTER and session.only_drops())
+            wanted = wanted and self._is_slowest(session)
         if wanted and not self._is_alone():
             self.target = session
             if self._simulated is not None:
@@ -895,6 +913,26 @@ class Engine:
             COLLECTOR.start()
             self._begin(session)
         return self.target is not None
+
+    def _meet_ranks(self) -> ranks.Ranks | None:
+        """The ranks that do as this one does; None where it trains alone, or feeds the others with its own batches."""
+        found = ranks.of_this_process(self._lead)
+        place = ranks.hands_on(sys._getframe()) if found is not None else None
+        if place is None:
+            return found
+        sentence = f"This rank hands its batches on to the others ({place}): what it is fed with feeds all of them."
+        self.note(Note(id="handed-on", sentence=sentence))
+        return None
+
+    def _is_slowest(self, session: Session) -> bool:
+        """Whether the loop waits for none of its loaders much longer, where it takes a batch of several in every step; known
+        once it has done so for a while."""
+        abreast = [other for other in self._sessions.values() if other is not session and other.is_abreast_of(session)]
+        if not abreast:
+            return True
+        is_known = session.total >= ABREAST
+        most = max(other.usual_wait_ns for other in abreast)
+        return is_known and (most < USED_NS or most < MUCH_LONGER * session.usual_wait_ns)
 
     def _is_alone(self) -> bool:
         """Whether other ranks, for which this one waits in every step, would not do as it does."""

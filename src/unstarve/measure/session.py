@@ -44,6 +44,8 @@ class Pending:
     is_whole: bool = True
     has_gradients: bool = True
     lent: tuple[Any, Any] | None = None
+    delayed_ns: int = 0
+    """For how long the loop had waited for a core by then."""
 
 
 def is_grad_enabled() -> bool:
@@ -169,6 +171,16 @@ class Session:
     def is_under_way(self) -> bool:
         """Whether that iterator has batches left, as far as is known: a loop that counts does not ask after the last."""
         return self.is_iterated and (self.length is None or self.delivered < self.length)
+
+    def is_abreast_of(self, other: Session) -> bool:
+        """Whether the loop takes a batch of both in every step, as of loaders in a `zip`."""
+        return self.total > 1 and abs(self.total - other.total) <= 1
+
+    @property
+    def usual_wait_ns(self) -> float:
+        """Mean wait for a batch, without the first of each iterator."""
+        waited = self.wait_ns - max(0, self.first_wait_ns) + sum(s.wait_ns - s.first_wait_ns for s in self.starts)
+        return waited / max(1, self.total - 1 - len(self.starts))
 
     def is_begun_in_steps_of(self, loop: Session) -> bool:
         """Whether the loop over another loader begins this one anew in its steps, for a batch or two each time."""
