@@ -173,11 +173,16 @@ def after(first: Start, other: Start, span: int) -> Start:
     return dataclasses.replace(other, created_ns=first.ended_ns, ended_ns=first.ended_ns + span)
 
 
-def with_validation(wait_fraction: float, *, seconds: float = 10.0, workers: int = 0) -> Report:
-    """A fed training loop whose epochs of 20 s end with a validation of so many seconds, partly spent on waiting."""
+def with_validation(
+    wait_fraction: float, *, seconds: float = 10.0, workers: int = 0, busy: float | None = None
+) -> Report:
+    """A fed training loop whose epochs of 20 s end with a validation of so many seconds, partly spent on waiting, and of that
+    a share on a core."""
     span = int(seconds * 1000 * MS)
     first = make_start(batches=1000)
-    valid = after(first, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=int(wait_fraction * span)), span)
+    wait = int(wait_fraction * span)
+    cpu = None if busy is None else int(busy * wait)
+    valid = after(first, dataclasses.replace(make_start(loader=1, batches=50), wait_ns=wait, wait_cpu_ns=cpu), span)
     other = dataclasses.replace(VALID, num_workers=workers)
     starts = (first, valid)
     return judge(make_recording(FED, starts=starts, loaders=(LOADER, other)))

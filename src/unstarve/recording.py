@@ -280,6 +280,9 @@ class Start:
     """Whether it ran as without unstarve: own workers, nothing cached."""
     beside: int = 0
     """Batches that the loop had from other loaders while it was open."""
+    wait_cpu_ns: int | None = None
+    """CPU time of the waiting thread in `wait_ns`, which is what making the batches took of a core where there are no
+    workers; None where it was not clocked."""
     closed_ns: int = 0
     """What ending it took, where the loop let go of it in the middle: its workers, and what its sampler had drawn."""
 

@@ -70,6 +70,12 @@ def test_another_loader_with_workers_is_blamed_as_a_loader() -> None:
     assert culprit.resource == "wait"
 
 
+@pytest.mark.parametrize(("busy", "resource"), [(0.1, "wait"), (0.9, "cpu"), (None, "cpu")])
+def test_another_loader_without_workers_waits_or_computes(busy: float | None, resource: str) -> None:
+    """By the CPU time of the script's own thread, which makes its batches."""
+    assert blamed(with_validation(0.9, busy=busy), "workers").resource == resource
+
+
 @pytest.mark.parametrize(
     ("is_beside", "words"), [(True, "waited for beside the loop"), (False, "waited for in the middle of epochs")]
 )

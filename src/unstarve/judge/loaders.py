@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from unstarve import estimate, law
 from unstarve.judge.evidence import Evidence, begun_anew, headroom_of, shared_wait_s
 from unstarve.judge.walltime import (
@@ -14,7 +16,7 @@ from unstarve.judge.walltime import (
     waiting_loader,
     where_waited,
 )
-from unstarve.recording import BRIEF, HALF, Loader, begun_share
+from unstarve.recording import BRIEF, HALF, Loader, Start, begun_share
 from unstarve.report import Culprit, counted, figure
 
 
@@ -54,7 +56,7 @@ def second_loader(evidence: Evidence) -> list[Culprit]:
             kind="loader" if has_workers else "workers",
             name=f"{loader.name}, {f'waited for {where}' if has_workers else 'which has no workers'}",
             source=loader.source,
-            resource="wait" if has_workers else "cpu",
+            resource=_resource(loader, starts),
             gain=estimate.computed(value, down=0.6, up=1.2),
             evidence=(
                 f"Waiting for this other loader {where} takes {share:.0%} of an epoch's wall time, {begun_share(starts):.0%} "
@@ -62,6 +64,13 @@ def second_loader(evidence: Evidence) -> list[Culprit]:
             ),
         )
     ]
+
+
+def _resource(loader: Loader, starts: Sequence[Start]) -> str:
+    """What a loader needs for its batches: the script waits for workers, or for storage where it hardly computes."""
+    cpu = [start.wait_cpu_ns for start in starts if start.wait_cpu_ns is not None]
+    waits = sum(cpu) < HALF * sum(start.wait_ns for start in starts)
+    return "wait" if loader.num_workers or (cpu and waits) else "cpu"
 
 
 def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) -> Culprit:
@@ -83,7 +92,7 @@ def _begun_anew(evidence: Evidence, loader: Loader, share: float, saved: float) 
         name=f"{loader.name}, {name}",
         cause=cause,
         source=loader.source,
-        resource="cpu" if loader.num_workers == 0 else "wait",
+        resource=_resource(loader, starts),
         gain=estimate.computed(value, down=0.6, up=1.2),
         evidence=(
             f"{len(starts)} iterators of this other loader gave a batch or two each; one takes "

@@ -581,7 +581,8 @@ class Engine:
             session.starts.append(self._start_of(session, now))
         if session.current is not None:
             session.current.is_over = True
-        session.first_wait_ns, session.wait_ns, session.delivered, session.closed_ns = -1, 0, 0, 0
+        session.first_wait_ns, session.wait_ns, session.wait_cpu_ns = -1, 0, 0
+        session.delivered = session.closed_ns = 0
         session.dropped = session.dropped_ns = session.ended_ns = 0
 
     def _start_of(self, session: Session, now: int) -> Start:
@@ -593,6 +594,7 @@ class Engine:
             first_wait_ns=max(0, session.first_wait_ns),
             batches=session.delivered,
             wait_ns=session.wait_ns,
+            wait_cpu_ns=session.wait_cpu_ns,
             ended_ns=max(last, session.created_ns),
             closed_ns=session.closed_ns,
             sampler_ns=session.sampler_ns(),
@@ -633,8 +635,10 @@ class Engine:
             step = None
         self._asked_ns = self.clock_ns()  # what we did since the loop asked is no wait for a batch
         self._is_making = session.fleet is not None
+        cpu = time.thread_time_ns()
         try:
             batch, telemetry = self._batch(session, step)
+            session.wait_cpu_ns += time.thread_time_ns() - cpu
         finally:
             self._is_making = False
             self._loader_error = None  # its traceback keeps the loop's own frames, with all that is in them

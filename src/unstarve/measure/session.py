@@ -102,7 +102,7 @@ class Session:
         self.closed_ns = 0
         """What ending the present iterator took when the loop let go of it in the middle."""
         self.first_wait_ns = -1
-        self.wait_ns = 0
+        self.wait_ns = self.wait_cpu_ns = 0
         self.delivered = 0
         self.is_natural = True
         self.has_started = True
