@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from literals import LOADER, MS, STARVED, VALID, make_blocks, make_recording, make_stage, make_start, tried
+from literals import LOADER, MS, STARVED, VALID, kinds, make_blocks, make_recording, make_stage, make_start, tried
 
 from unstarve.judge import judge
 from unstarve.recording import Settings
@@ -59,6 +59,14 @@ def test_transport_is_named_beside_a_stage_only_if_it_gains_about_as_much(period
     periods = {**STARVED, "knockout:decode": 45, "knockout:ipc": period}
     stages = (make_stage("decode", 10, kind="decode"), make_stage("ipc", 0, kind="ipc"))
     assert [culprit.kind for culprit in judge(make_recording(periods, stages=stages)).verdict.culprits] == named
+
+
+@pytest.mark.parametrize(("own", "first"), [(20, "workers"), (4, "decode")])
+def test_a_crowd_of_workers_goes_before_a_stage_that_it_makes_dear(own: int, first: str) -> None:
+    """Where two gain a good part of what the stage gains, many times as many as there are cores are to blame."""
+    periods = {**STARVED, "knockout:decode": 25}
+    recording = tried(own, {Settings(num_workers=2): 40}, periods, stages=(make_stage("decode", 10, kind="decode"),))
+    assert kinds(judge(recording))[0] == first
 
 
 @pytest.mark.parametrize(("period", "named"), [(56, ["cpu"]), (45, ["cpu", "decode"])])

@@ -23,6 +23,9 @@ UNSURE = 0.25
 SAME_WORK = 0.95
 """Part of what workers gain, on a log scale, that a stage must gain to go before them where a loader has at most one."""
 
+CROWD = 2.0
+"""Workers to a core above which their number, where fewer gain, is what makes stages dear."""
+
 COMPARABLE = 1 / 3
 """A setting goes before a stage only if it gains this part of what the stage gains, on a log scale."""
 
@@ -135,8 +138,9 @@ def _precedence(evidence: Evidence, culprit: Culprit, *, is_certain: bool = True
     if culprit.kind == "scheduling":
         return 3.0
     is_crowded = evidence.recording.environment.get("torch_threads", 1) > max(1.0, evidence.cores)
+    are_crowding = culprit.stage == "workers" and evidence.loader.num_workers > CROWD * max(1.0, evidence.cores)
     if culprit.stage in ("trial:affinity", "trial:worker-threads", "trial:one-core") or (
-        culprit.stage == "trial:threads" and is_crowded
+        (culprit.stage == "trial:threads" and is_crowded) or (are_crowding and not culprit.gain.is_computed)
     ):
         return 2.0  # tried and proven: no stage is to blame for what a wrong setting makes of it
     if culprit.kind in ("workers", "cpu", "memory"):

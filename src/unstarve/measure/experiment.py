@@ -104,6 +104,9 @@ LOOK_TURNS = 2
 ENOUGH_TURNS = 6
 """Turns of the workers in whose time an experiment can be expected to know something of them."""
 
+FAR_TOO_MANY = 4
+"""Workers to a core above which it is tried with one to each."""
+
 SUSPECT_MOVING = 1.05
 """What finished batches must gain by not coming from workers for their way to be suspect."""
 
@@ -237,6 +240,7 @@ class Experiment(Looking):
         if self._bench.workers:
             self.add(COLLATED, "loader", {"mode": "collated"})
         self._make_outer_rungs()
+        self._add_far_fewer_workers()
         if self._options.full:
             self._add_bytes()
             self._add_fine_rungs(all_cuts=True)
@@ -505,6 +509,13 @@ class Experiment(Looking):
             self.add(trial(replace(own, num_workers=0)), "loader", {"mode": "run"})
         if self._bench.can_reorder and own.in_order and own.num_workers > 1 and self._has_slow_batches():
             self.add(trial(replace(own, in_order=False)), "loader", {"mode": "run"})
+
+    def _add_far_fewer_workers(self) -> None:
+        """Try one worker for each core at once where there are many times as many, and the loop waits for them all the same:
+        one round may be all that there is time for."""
+        own, cores = self._bench.settings, max(1, int(self._bench.cores))
+        if self._is_starved and own.num_workers > FAR_TOO_MANY * cores and self._bench.most_workers:
+            self.add(trial(replace(own, num_workers=cores)), "loader", {"mode": "run"})
 
     def _may_do_without_workers(self, loop: law.Loop) -> bool:
         """Whether receiving batches costs the loop something, and the main process alone may be as fast as with workers."""
