@@ -477,9 +477,9 @@ def _why_none(engine: Any, ending: _Ending) -> str:
         return str(engine.why_alone)
     if engine.target is None and engine.was_in_thread:
         return (
-            "the script iterates its DataLoader in a background thread that was not seen to fill a queue.Queue of limited size, "
-            "so that its loop cannot be clocked. Give the queue a maxsize, or take the thread out for the diagnosis and "
-            "iterate the loader in the loop itself."
+            "the script iterates its DataLoader in a background thread, so that its loop cannot be clocked. `unstarve run` "
+            "diagnoses such a loop where the thread fills a queue.Queue of limited size; give it a maxsize, or take the "
+            "thread out for the diagnosis and iterate the loader in the loop itself."
         )
     if not engine.loaders:
         return (

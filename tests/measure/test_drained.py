@@ -81,6 +81,40 @@ def test_a_loop_that_a_thread_keeps_fed_is_step_bound() -> None:
     assert report.body[0].text == "time.sleep(0.02)"
 
 
+class Ahead:
+    """Fetches ahead over and over, and completes each batch as it does."""
+
+    def __init__(self, loader: DataLoader, seconds: float) -> None:
+        self.loader, self.seconds = loader, seconds
+        self.batches: queue.Queue[Any] = queue.Queue(maxsize=3)
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def complete(self, batch: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return batch
+
+    def run(self) -> None:
+        while True:
+            for batch in self.loader:
+                self.batches.put(self.complete(batch))
+
+
+@pytest.mark.parametrize(("seconds", "bound"), [(0.02, "input"), (0.002, "step")])
+def test_what_the_thread_does_with_a_batch_is_input_where_the_loop_waits_for_it(seconds: float, bound: str) -> None:
+    """Its line is named; where the step takes longer it costs nothing. The thread gives no word of an end."""
+    engine = Engine(Options(budget_s=8))
+    with installed(engine), pytest.raises(errors.Finished):
+        ahead = Ahead(DataLoader(Photos(0.0001), batch_size=4), seconds)
+        while True:
+            ahead.batches.get()
+            time.sleep(0.01)
+    report = judge.judge(engine.recording())
+    assert report.verdict.bound == bound
+    named = [(found.kind, found.text) for found in report.verdict.culprits]
+    assert named == ([("loader", "self.batches.put(self.complete(batch))")] if bound == "input" else [])
+
+
 @pytest.mark.parametrize("room", [0, None])
 def test_a_thread_without_a_bounded_queue_is_left_alone(room: int | None) -> None:
     """It goes at no pace but its own, and all batches are the loader's."""
@@ -95,6 +129,16 @@ def test_a_thread_without_a_bounded_queue_is_left_alone(room: int | None) -> Non
     assert seen == list(range(400))
     assert engine.was_in_thread
     assert engine.target is None
+
+
+def test_a_thread_is_not_taken_for_the_loop_that_is_only_watched() -> None:
+    """It waits whenever its queue has room, which says nothing of how long the loop does."""
+    engine = Engine(passive=True)
+    with installed(engine):
+        for _batch in fetched_ahead(DataLoader(Photos(0.0005), batch_size=4), 2):
+            time.sleep(0.001)
+    assert engine.was_in_thread
+    assert engine.recording().starts == ()
 
 
 def test_the_script_goes_on_with_its_own_batches() -> None:

@@ -237,8 +237,9 @@ class LoopBench:
     def body_sampler(self) -> BodySampler:
         """What samples the lines of the loop."""
         if self._drain is not None:
-            delay = RunDelay(threading.main_thread().native_id)
-            return self._paused_with_loop(BodySampler(delay=delay, thread=self._drain.loop_thread))
+            delay, at = RunDelay(threading.main_thread().native_id), self._drain
+            sampler = BodySampler(iterator=at.code, delay=delay, thread=at.loop_thread, beside=at.thread)
+            return self._paused_with_loop(sampler)
         delay = RunDelay(threading.get_native_id())
         return self._paused_with_loop(BodySampler(iterator=iterator_of(sys._getframe()), delay=delay))
 

@@ -61,6 +61,7 @@ class BodySampler:
         below: charge only what runs below this function of ours.
         delay: what tells how long that thread waited for a core, if anything does.
         thread: the thread's `threading.get_ident`.
+        beside: that of another, in which `iterator` runs: while the thread waits to be told something, it waits for that.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class BodySampler:
         below: CodeType | None = None,
         delay: RunDelay | None = None,
         thread: int | None = None,
+        beside: int | None = None,
     ) -> None:
         self._interval_s = interval_s
         self._iterator = iterator
@@ -81,6 +83,7 @@ class BodySampler:
         self._delay_ns = delay.read_ns if delay is not None else int
         self._names: dict[tuple[str, int], str] = {}
         self._target = threading.get_ident() if thread is None else thread
+        self._beside = beside
         self.is_on = False
         """Whether it samples now."""
         self._thread: threading.Thread | None = None
@@ -107,6 +110,8 @@ class BodySampler:
         while self.is_on:
             time.sleep(self._interval_s)
             frame = running(self._target)
+            if self._beside is not None and is_waiting(frame):
+                frame = running(self._beside)
             stack = _stack(frame)
             now, used, delayed = time.perf_counter_ns(), cpu_ns(), self._delay_ns()
             if self._below is not None and not _is_below(frame, self._below):
@@ -208,6 +213,11 @@ def running(thread: int) -> FrameType | None:
     go of the interpreter."""
     frame = sys._current_frames().get(thread)
     return frame.f_back if frame is not None and frame.f_code is Collector.note.__code__ else frame
+
+
+def is_waiting(frame: FrameType | None) -> bool:
+    """Whether a thread waits to be told something, as for a queue that is empty."""
+    return frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) == (threading.__file__, "wait")
 
 
 def iterator_of(frame: FrameType | None) -> CodeType | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import queue
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from unstarve import estimate
 from unstarve.errors import Finished
+from unstarve.measure.body import is_waiting, running
 from unstarve.recording import Block
 
 REST_S = 5.0
@@ -33,21 +33,39 @@ class Drain:
 
     Args:
         depth: batches that its queue has room for.
-        place: file and line at which it takes them.
+        frame: where it takes them.
     """
 
-    def __init__(self, depth: int, place: tuple[str, int]) -> None:
+    def __init__(self, depth: int, frame: FrameType) -> None:
         self.depth = depth
-        self.place = place
+        self.code = frame.f_code
+        self.place = (frame.f_code.co_filename, frame.f_lineno)
+        self.thread = threading.get_ident()
         self.loop_thread = threading.main_thread().ident or 0
+        self._asked = 0
 
-    def end_loop(self) -> None:
-        """End the loop as soon as it waits for a batch: it meets `Finished` there when this thread, which must give it none
-        any more, says that there are no more."""
-        until = time.monotonic() + REST_S
-        while time.monotonic() < until and not _waits(self.loop_thread):
-            time.sleep(LOOK_S)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.loop_thread), ctypes.py_object(Finished))
+    def end_loop(self, parting: Sequence[Any]) -> Any:
+        """End the loop where it waits for a batch: it meets `Finished` when this thread gives it one more, or the word that
+        there are none. A thread that asks on and on ends as well.
+
+        Args:
+            parting: that batch, if there is one.
+
+        Raises:
+            StopIteration: there are no more batches.
+            SystemExit: nor will there ever be.
+        """
+        self._asked += 1
+        if self._asked == 1:
+            until = time.monotonic() + REST_S
+            while time.monotonic() < until and not is_waiting(running(self.loop_thread)):
+                time.sleep(LOOK_S)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.loop_thread), ctypes.py_object(Finished))
+            if parting:
+                return parting[0]
+        if self._asked <= 2:
+            raise StopIteration
+        raise SystemExit
 
 
 def find(frame: FrameType | None) -> Drain | None:
@@ -56,7 +74,7 @@ def find(frame: FrameType | None) -> Drain | None:
         return None
     depths = [found.maxsize for caller in _callers(frame) for found in _queues(caller)]
     bounded = [depth for depth in depths if depth > 0]
-    return Drain(max(bounded), (frame.f_code.co_filename, frame.f_lineno)) if bounded else None
+    return Drain(max(bounded), frame) if bounded else None
 
 
 def as_the_loop_sees(blocks: Sequence[Block], fed: str) -> tuple[Block, ...]:
@@ -90,9 +108,3 @@ def _queues(frame: FrameType) -> Iterator[queue.Queue[Any]]:
     found = [*frame.f_locals.values(), *(frame.f_globals.get(name) for name in frame.f_code.co_names)]
     found += getattr(frame.f_locals.get("self"), "__dict__", {}).values()
     return (value for value in found if isinstance(value, queue.Queue))
-
-
-def _waits(thread: int) -> bool:
-    """Whether a thread waits to be told something, as for a queue that is empty."""
-    frame = sys._current_frames().get(thread)
-    return frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) == (threading.__file__, "wait")

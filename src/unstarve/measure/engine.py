@@ -185,6 +185,8 @@ class Engine:
         self.has_interfered = False
         """Whether the loop may have got other batches than it would without us."""
         self._raised = 0
+        self._parting: list[Any] = []
+        """A batch to end a loop with that only waits for one."""
         self._delay: RunDelay | None = None
         self._blocks: list[Block] = []
         self._rungs: tuple[Rung, ...] = ()
@@ -274,7 +276,10 @@ class Engine:
         return self._may_follow(drained.find(sys._getframe(3)))
 
     def _may_follow(self, found: drained.Drain | None) -> bool:
-        is_first = self.drain is None and self.target is None and self._simulate_step_ms is None
+        is_tried = (
+            not self._passive
+        )  # what the thread waits for is not what the loop waits for, unless that was fed once
+        is_first = is_tried and self.drain is None and self.target is None and self._simulate_step_ms is None
         is_apart = self._ranks is None or self._ranks.count == 1
         return found is not None and (is_first or self.drain is not None) and is_apart
 
@@ -877,8 +882,7 @@ class Engine:
         if self._raised > 20:  # somebody swallows it; do not hold the script for ever
             raise StopIteration
         if self.drain is not None:
-            self.drain.end_loop()
-            raise StopIteration
+            return self.drain.end_loop(self._parting)
         raise errors.Finished("the diagnosis is done")
 
     def _pull_plain(self, session: Session) -> Any:
@@ -988,6 +992,7 @@ class Engine:
         self._rank_waits = tuple(waits)
 
     def _finish(self) -> None:
+        self._parting = self.cached.host[:1]
         self.is_finished = True
         self._ended_ns = self.clock_ns()
         self._machine_memory.end()
