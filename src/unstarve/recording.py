@@ -555,7 +555,8 @@ class Recording:
     body: tuple[BodyLine, ...] = ()
     """Lines of the loop body that take a good part of it."""
     sampler: tuple[BodyLine, ...] = ()
-    """Lines of the sampler, with their shares of its time, where ordering batches takes a good part of the loop's."""
+    """Lines of the sampler, with their shares of its time, where ordering batches takes a good part of the loop's, or
+    those of its beginning an epoch, where that takes long."""
     device_busy: float | None = None
     """Share of a step fed from the device in which the device computed or copied, where it can tell."""
     worker_environment: dict[str, Any] = field(default_factory=dict)

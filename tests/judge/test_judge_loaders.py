@@ -139,6 +139,37 @@ def test_a_sampler_begins_anew_however_long_workers_live(count: int) -> None:
     assert [remedy.id for remedy in report.remedies] == ["quicker-sampler"]
 
 
+def sampled(text: str, own: float, inclusive: float, depth: int) -> BodyLine:
+    return BodyLine(
+        source=f"order.py:{10 + depth}",
+        text=text,
+        wall_fraction=own,
+        cpu_fraction=own,
+        wall_inclusive=inclusive,
+        depth=depth,
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "named"),
+    [(0.7, "draw(rows)"), (0.3, "rows = [pick(row) for row in table]")],
+    ids=["a line", "nothing but a call of many"],
+)
+def test_the_line_is_named_that_takes_a_sampler_long_to_begin(own: float, named: str) -> None:
+    """One that takes most of it itself, or else the innermost that leads to nearly all."""
+    lines = (
+        sampled("return iter(self.rows())", 0.0, 1.0, 0),
+        sampled("rows = [pick(row) for row in table]", 0.1, 0.9, 1),
+        sampled("draw(rows)", own, own, 2),
+    )
+    start = dataclasses.replace(make_start(first_ms=4000), sampler_ns=3900 * MS)
+    loader = dataclasses.replace(LOADER, length=100, sampler="Balanced", sampler_source="order.py:9")
+    report = judge(make_recording(FED, starts=(start, start), loader=loader, sampler=lines))
+    (culprit,) = report.verdict.culprits
+    assert (culprit.name, culprit.text, culprit.path) == ("Balanced", named, ("Balanced", named))
+    assert culprit.source == next(line.source for line in lines if line.text == named)
+
+
 def test_an_epoch_without_an_end_says_nothing_of_starts() -> None:
     """A long first wait of a stream that has no length may come once in days."""
     stream = dataclasses.replace(LOADER, length=None, kind="iterable")

@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from unstarve import errors, judge
 from unstarve.measure.engine import Engine
@@ -1052,6 +1052,34 @@ def test_what_it_takes_to_let_go_of_an_iterator_is_clocked() -> None:
     starts = [start for start in engine.recording().starts if start.loader == 1]
     assert len(starts) == 5
     assert all(start.closed_ns >= 0.03e9 for start in starts)
+
+
+class Shuffled(Sampler):
+    """Takes its time to draw an order for the epoch."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __iter__(self) -> Any:
+        return iter(self.draw())
+
+    def draw(self) -> list[int]:
+        time.sleep(0.08)
+        return list(range(24))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_line_is_seen_that_takes_a_sampler_long_to_begin(workers: int) -> None:
+    """From the second epoch on, which is when it is known to take long."""
+    loader = DataLoader(Numbers(24), batch_size=2, sampler=Shuffled(), num_workers=workers)
+    engine = Engine(Options(budget_s=4))
+    with installed(engine), pytest.raises(errors.Finished):
+        while True:
+            for _batch in loader:
+                time.sleep(0.003)
+    recording = engine.recording()
+    assert recording.sampler[0].text == "time.sleep(0.08)"
+    assert recording.sampler[0].wall_fraction > 0.8
 
 
 def test_what_ending_workers_took_is_counted_once() -> None:

@@ -7,8 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstarve import estimate, law
-from unstarve.recording import BUSY, HALF, LONG, USED_NS, Block, Loader, Recording, Settings, Stage, Start, stalls
+from unstarve.recording import (
+    BUSY,
+    HALF,
+    LONG,
+    USED_NS,
+    Block,
+    BodyLine,
+    Loader,
+    Recording,
+    Settings,
+    Stage,
+    Start,
+    stalls,
+)
 from unstarve.report import Estimate, WallTime
+
+DOMINANT = 0.4
+"""Share of a stage's time from which on a line in it is named for it."""
+
+NEARLY_ALL = 0.8
+"""Share from which on what runs below a line is the line's."""
 
 THRESHOLD = 0.05
 """Share of the loop's time that input may cost before the loop is called input-bound."""
@@ -162,6 +181,14 @@ def reach_of(evidence: Evidence) -> Estimate:
 def waiting_of(evidence: Evidence) -> float:
     """Share of the untouched loop's time that goes into waiting for batches, less what waiting for cached ones takes."""
     return max(0.0, evidence.wait_fraction("none") - evidence.wait_fraction(evidence.ceiling_id))
+
+
+def sampler_line(evidence: Evidence) -> BodyLine | None:
+    """The line that takes most of what the sampler takes, if one does; else the innermost that nearly all of it is for."""
+    lines = evidence.recording.sampler
+    found = next((line for line in lines if line.wall_fraction >= DOMINANT), None)
+    around = [line for line in lines if line.wall_inclusive >= NEARLY_ALL]
+    return found or max(around, key=lambda line: line.depth, default=None)
 
 
 def is_contention(evidence: Evidence) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unstarve import estimate, law
-from unstarve.judge.evidence import Evidence, begun_anew, headroom_of, shared_wait_s
+from unstarve.judge.evidence import Evidence, begun_anew, headroom_of, sampler_line, shared_wait_s
 from unstarve.judge.walltime import (
     begun_in_steps,
     dropping_start,
@@ -16,7 +16,7 @@ from unstarve.judge.walltime import (
     waiting_loader,
     where_waited,
 )
-from unstarve.recording import BRIEF, HALF, Loader, Start, begun_share
+from unstarve.recording import BRIEF, HALF, BodyLine, Loader, Start, begun_share
 from unstarve.report import Culprit, counted, figure
 
 
@@ -142,11 +142,13 @@ def worker_start(evidence: Evidence) -> list[Culprit]:
     costs = law.start_costs(evidence.recording, batches=epoch_batches(evidence))
     is_filling = loader.kind == "iterable" and first - fetch > HALF * (construct + first)
     kind, name, source, resource, cause = "worker-start", "starting the workers", loader.source, "wait", None
+    line: BodyLine | None = None
     if len(every) > 2 and all(item.batches <= BRIEF for item in every):  # few of them are natural
         name, cause = begun_anew(loader, every)
     elif sampler > 0.4 * (construct + first):
         kind, name, resource = "sampler", loader.sampler or "sampler", "cpu"
-        source = loader.sampler_source or loader.source
+        line = sampler_line(evidence)
+        source = line.source if line is not None else loader.sampler_source or loader.source
     elif is_filling and not loader.imports_anew:
         name, cause = "what is done before the first batch (opening shards, filling a buffer)", "before-first-batch"
     elif not loader.num_workers or loader.keeps_workers or law.spared_share(costs) < HALF:
@@ -158,6 +160,8 @@ def worker_start(evidence: Evidence) -> list[Culprit]:
             name=name,
             cause=cause,
             source=source,
+            text=line.text if line is not None else None,
+            path=(name, line.text) if line is not None else (),
             resource=resource,
             gain=estimate.computed(value, down=0.75, up=1.25),
             evidence=(

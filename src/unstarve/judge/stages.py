@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unstarve import estimate
-from unstarve.judge.evidence import WORTH, Evidence, gain_by_share, headroom_of, mean_ms, share_of
+from unstarve.judge.evidence import (
+    DOMINANT,
+    WORTH,
+    Evidence,
+    gain_by_share,
+    headroom_of,
+    mean_ms,
+    sampler_line,
+    share_of,
+)
 from unstarve.judge.reading import is_within, part_of_reading, slowest_reader, told_apart, waiting_share
 from unstarve.recording import Stage, find_stage, leaves
 from unstarve.report import Culprit, Estimate
@@ -17,9 +26,6 @@ THIN = 0.1
 
 LITTLE = 0.25
 """Stages of a data set that take less than this share of its time together do not stand for it."""
-
-DOMINANT = 0.4
-"""Share of a stage's time from which on a line in it is named for it."""
 
 ALONE = 0.95
 """Part of all reading from which on a stage's is all of it."""
@@ -200,7 +206,7 @@ def _sampler(evidence: Evidence) -> list[Culprit]:
     without = replace(evidence.law, busy_step_s=0.0).rate(evidence.loader.num_workers)
     value = min(headroom_of(evidence).value, period / max(period - alone, 0.05 * period), without * period)
     name = evidence.loader.sampler or "sampler"
-    line = next((line for line in evidence.recording.sampler if line.wall_fraction >= DOMINANT), None)
+    line = sampler_line(evidence)
     return [
         Culprit(
             stage="sampler",

@@ -200,6 +200,7 @@ class Engine:
         self._made: dict[int, str] = {}
         self._body: tuple[BodyLine, ...] = ()
         self._sampler: tuple[BodyLine, ...] = ()
+        self._sampler_start: tuple[BodyLine, ...] = ()
         self._device_busy: float | None = None
         self._payload: tuple[Field, ...] = ()
         self._worker_environment: dict[str, Any] = {}
@@ -809,6 +810,8 @@ class Engine:
         session.total += 1
         session.others_last = self._others_total(session)
         has_begun = session.has_begun_epoch() and session.sampler_ns() > SEAM_NS
+        if has_begun and session is self.target and session.fleet is not None and session.fleet.sampler is not None:
+            self._sampler_start = tuple(session.fleet.sampler.lines) or self._sampler_start
         is_whole = (session.delivered > 1 or session.is_seamless) and not self._is_disturbed and not has_begun
         delayed = self._delayed_ns() if self.target is None else 0
         session.pending = Pending(delivered, wait, telemetry, is_whole, is_grad_enabled(), lent, delayed)
@@ -1162,7 +1165,7 @@ class Engine:
             heads=self._heads,
             starts=tuple(sorted(starts, key=lambda start: start.created_ns)),
             body=self._body,
-            sampler=self._sampler,
+            sampler=self._sampler or self._sampler_start,
             device_busy=self._device_busy,
             payload=self._payload,
             worker_environment=self._worker_environment,

@@ -6,6 +6,7 @@ epoch is known, a batch sampler that can begin again at its end, so that one fle
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import math
@@ -24,9 +25,15 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from unstarve.errors import Stalled
 from unstarve.measure import draws
+from unstarve.measure.body import BodySampler
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Instruments, Telemetry, Token, WorkerInit, untagged
-from unstarve.recording import Settings
+from unstarve.recording import BodyLine, Settings
+
+LONG_START_NS = 50_000_000
+"""A sampler that takes longer to begin an epoch is watched when it begins the next."""
+
+_NOTHING = object()
 
 JOIN_S = 2.0
 """Longest wait for a worker that was told to end."""
@@ -49,6 +56,9 @@ class Endless:
         """Time that the present epoch's first item took."""
         self.has_ended = False
         """Whether an epoch has ended for good before repeating was allowed."""
+        self.lines: list[BodyLine] = []
+        """Where the beginning of the present epoch spent its time, if that was expected to take long."""
+        self._seen_ns = 0
 
     def __iter__(self) -> Iterator[Any]:
         self.has_ended = False
@@ -56,23 +66,40 @@ class Endless:
 
     def _begun(self) -> tuple[Iterator[Any], int]:
         """The sampler's own iterator, and the time that making it took."""
-        began = time.perf_counter_ns()
-        return iter(self._sampler), time.perf_counter_ns() - began
+        began, self.lines, self._seen_ns = time.perf_counter_ns(), [], 0
+        with self._seen():
+            items = iter(self._sampler)
+        return items, time.perf_counter_ns() - began
 
     def _items(self, items: Iterator[Any], taken_ns: int) -> Iterator[Any]:
         while True:
-            is_empty = True
             began = time.perf_counter_ns()
-            for item in items:
-                if is_empty:
-                    self.start_ns = taken_ns + time.perf_counter_ns() - began
-                    self.epochs += 1
-                is_empty = False
-                yield item
-            if is_empty or not self.may_repeat:
+            with self._seen():
+                first = next(items, _NOTHING)
+            if first is not _NOTHING:
+                self.start_ns = taken_ns + time.perf_counter_ns() - began
+                self.epochs += 1
+                yield first
+                yield from items
+            if first is _NOTHING or not self.may_repeat:
                 self.has_ended = True
                 return
             items, taken_ns = self._begun()
+
+    @contextlib.contextmanager
+    def _seen(self) -> Iterator[None]:
+        """Sample what runs inside, where the epoch before took long to begin."""
+        if not self.may_repeat or self.start_ns < LONG_START_NS:
+            yield
+            return
+        sampler, began = BodySampler(), time.perf_counter_ns()
+        sampler.start()
+        try:
+            yield
+        finally:
+            lines, taken_ns = sampler.stop(), time.perf_counter_ns() - began
+            if taken_ns > self._seen_ns:
+                self.lines, self._seen_ns = lines, taken_ns
 
     def let_go(self) -> None:
         """Forget the sampler, which knows the data set; no further epoch begins."""
