@@ -115,6 +115,23 @@ def test_what_the_thread_does_with_a_batch_is_input_where_the_loop_waits_for_it(
     assert named == ([("loader", "self.batches.put(self.complete(batch))")] if bound == "input" else [])
 
 
+def test_a_thread_that_trains_is_not_taken_for_one_that_fetches_ahead() -> None:
+    """Though it has a queue at hand, such as one of orders."""
+    engine, orders, seen = Engine(Options(budget_s=2)), queue.Queue[str](4), list[int]()
+
+    def train() -> None:
+        for batch in DataLoader(Photos(0), batch_size=100):
+            assert orders.empty()
+            seen.extend(batch.tolist())
+
+    with installed(engine):
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+    assert seen == list(range(400))
+    assert engine.was_in_thread
+
+
 @pytest.mark.parametrize("room", [0, None])
 def test_a_thread_without_a_bounded_queue_is_left_alone(room: int | None) -> None:
     """It goes at no pace but its own, and all batches are the loader's."""

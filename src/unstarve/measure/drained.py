@@ -24,6 +24,9 @@ from unstarve.recording import Block
 REST_S = 5.0
 """How long the main thread may take until it waits for a batch; then it is ended wherever it is."""
 
+PUTTING = frozenset({"put", "put_nowait"})
+"""Methods of queues by which a thread hands something on."""
+
 LOOK_S = 0.01
 """Between two looks at what it does."""
 
@@ -69,7 +72,8 @@ class Drain:
 
 
 def find(frame: FrameType | None) -> Drain | None:
-    """The draining that the present thread is at, if it is one that has a bounded queue at hand; `frame` asks for a batch."""
+    """The draining that the present thread is at, if it is one that puts something into a bounded queue; `frame` asks for a
+    batch."""
     if frame is None or threading.current_thread() is threading.main_thread():
         return None
     depths = [found.maxsize for caller in _callers(frame) for found in _queues(caller)]
@@ -104,7 +108,10 @@ def _callers(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _queues(frame: FrameType) -> Iterator[queue.Queue[Any]]:
-    """Queues among the variables of a function, and among the attributes of the object that it is a method of."""
+    """Queues that a function may put something into: among its variables, and the attributes of the object that it is a
+    method of."""
+    if not PUTTING & {*frame.f_code.co_names}:
+        return iter(())
     found = [*frame.f_locals.values(), *(frame.f_globals.get(name) for name in frame.f_code.co_names)]
     found += getattr(frame.f_locals.get("self"), "__dict__", {}).values()
     return (value for value in found if isinstance(value, queue.Queue))

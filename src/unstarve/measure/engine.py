@@ -277,12 +277,10 @@ class Engine:
         return self._may_follow(drained.find(sys._getframe(3)))
 
     def _may_follow(self, found: drained.Drain | None) -> bool:
-        is_tried = (
-            not self._passive
-        )  # what the thread waits for is not what the loop waits for, unless that was fed once
-        is_first = is_tried and self.drain is None and self.target is None and self._simulate_step_ms is None
-        is_apart = self._ranks is None or self._ranks.count == 1
-        return found is not None and (is_first or self.drain is not None) and is_apart
+        """Whether what the present thread was found to do may stand for the loop. In one that is only watched it may not: how
+        long the thread waits says something of the loop only where that was fed once."""
+        is_free = self.target is None and self._simulate_step_ms is None and not self._passive
+        return found is not None and self._ranks is None and (is_free or self.drain is not None)
 
     def follow_thread(self, session: Session) -> None:
         """Take the present thread, which asks for its first batch of an iterator, for the loop if it is one that takes batches
