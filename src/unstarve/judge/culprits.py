@@ -137,12 +137,8 @@ def _precedence(evidence: Evidence, culprit: Culprit, *, is_certain: bool = True
         return 1.0  # nothing that is merely promising goes before what was shown
     if culprit.kind == "scheduling":
         return 3.0
-    is_crowded = evidence.recording.environment.get("torch_threads", 1) > max(1.0, evidence.cores)
-    are_crowding = culprit.stage == "workers" and evidence.loader.num_workers > CROWD * max(1.0, evidence.cores)
-    if culprit.stage in ("trial:affinity", "trial:worker-threads", "trial:one-core") or (
-        (culprit.stage == "trial:threads" and is_crowded) or (are_crowding and not culprit.gain.is_computed)
-    ):
-        return 2.0  # tried and proven: no stage is to blame for what a wrong setting makes of it
+    if _is_proven_wrong(evidence, culprit):
+        return 2.0  # no stage is to blame for what a wrong setting makes of it
     if culprit.kind in ("workers", "cpu", "memory"):
         return 1.2
     if culprit.kind in ("collate", "ipc"):
@@ -153,3 +149,13 @@ def _precedence(evidence: Evidence, culprit: Culprit, *, is_certain: bool = True
     share = share_of(evidence, stage)
     tips = culprit.gain.value * (1 - share) > TIPPING  # it gains far more than its own time: it makes others dear
     return (1 + SHARE_WEIGHT * share) * (1 - SHARE_WEIGHT if tips else 1.0)
+
+
+def _is_proven_wrong(evidence: Evidence, culprit: Culprit) -> bool:
+    """Whether it is a setting that was tried otherwise, and by which more compete for the cores than there is room for."""
+    cores = max(1.0, evidence.cores)
+    if culprit.stage == "trial:threads":
+        return bool(evidence.recording.environment.get("torch_threads", 1) > cores)
+    if culprit.stage == "workers":
+        return evidence.loader.num_workers > CROWD * cores and not culprit.gain.is_computed
+    return culprit.stage in ("trial:affinity", "trial:worker-threads", "trial:one-core")

@@ -8,9 +8,11 @@ place of the loop's. What it waits for the queue is the loop's step.
 from __future__ import annotations
 
 import ctypes
+import os
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -42,7 +44,7 @@ class Drain:
     def __init__(self, depth: int, frame: FrameType) -> None:
         self.depth = depth
         self.code = frame.f_code
-        self.place = (frame.f_code.co_filename, frame.f_lineno)
+        self.place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         self.thread = threading.get_ident()
         self.loop_thread = threading.main_thread().ident or 0
         self._asked = 0
@@ -76,7 +78,7 @@ def find(frame: FrameType | None) -> Drain | None:
     batch."""
     if frame is None or threading.current_thread() is threading.main_thread():
         return None
-    depths = [found.maxsize for caller in _callers(frame) for found in _queues(caller)]
+    depths = [found.maxsize for caller, _ in traceback.walk_stack(frame) for found in _queues(caller)]
     bounded = [depth for depth in depths if depth > 0]
     return Drain(max(bounded), frame) if bounded else None
 
@@ -99,12 +101,6 @@ def _as_seen(block: Block, usual_ns: int) -> Block:
     bodies = [min(span, usual_ns) for span in spans]
     waits = [span - body for span, body in zip(spans, bodies, strict=True)]
     return replace(block, waits_ns=tuple(waits), bodies_ns=tuple(bodies))
-
-
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _queues(frame: FrameType) -> Iterator[queue.Queue[Any]]:

@@ -291,10 +291,9 @@ class Engine:
             return
         if self.drain is None:
             self.cached.copy()  # what is written into a batch, is written when the thread asks for another
-            filename, line = found.place
             sentence = (
-                f"A thread of the script takes the batches ahead of the loop ({os.path.basename(filename)}:{line}), and "
-                f"has room for {found.depth}; the figures are of that thread, which goes at the pace of the loop."
+                f"A thread of the script takes the batches ahead of the loop ({found.place}), and has room for "
+                f"{found.depth}; the figures are of that thread, which goes at the pace of the loop."
             )
             self.note(Note(id="drained", sentence=sentence))
         self.thread, self.drain = threading.get_ident(), found
@@ -808,8 +807,8 @@ class Engine:
         session.total += 1
         session.others_last = self._others_total(session)
         has_begun = session.has_begun_epoch() and session.sampler_ns() > SEAM_NS
-        if has_begun and session is self.target and session.fleet is not None and session.fleet.sampler is not None:
-            self._sampler_start = tuple(session.fleet.sampler.lines) or self._sampler_start
+        if has_begun and session is self.target:
+            self._sampler_start = session.sampler_lines() or self._sampler_start
         is_whole = (session.delivered > 1 or session.is_seamless) and not self._is_disturbed and not has_begun
         delayed = self._delayed_ns() if self.target is None else 0
         session.pending = Pending(delivered, wait, telemetry, is_whole, is_grad_enabled(), lent, delayed)
@@ -993,7 +992,8 @@ class Engine:
         self._rank_waits = tuple(waits)
 
     def _finish(self) -> None:
-        self._parting = self.cached.host[:1]
+        if self.drain is not None:
+            self._parting = self.cached.host[:1]
         self.is_finished = True
         self._ended_ns = self.clock_ns()
         self._machine_memory.end()

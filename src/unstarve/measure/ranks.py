@@ -189,12 +189,12 @@ def hands_on(frame: FrameType | None) -> str | None:
     """
     while frame is not None and is_package_file(frame.f_code.co_filename):
         frame = frame.f_back
-    is_innermost = True
+    asking = frame
     while frame is not None:
         code = frame.f_code
-        if (is_innermost or code.co_flags & inspect.CO_GENERATOR) and HANDING_ON & {*code.co_names}:
+        if (frame is asking or code.co_flags & inspect.CO_GENERATOR) and HANDING_ON & {*code.co_names}:
             return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
-        frame, is_innermost = frame.f_back, False
+        frame = frame.f_back
     return None
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from unstarve.measure.describe import told_length
-from unstarve.measure.fleet import Fleet
+from unstarve.measure.fleet import Endless, Fleet
 from unstarve.measure.switchboard import Switchboard
 from unstarve.measure.worker import Telemetry
-from unstarve.recording import BRIEF, FEWEST_ANEW, Loader, Settings, Start
+from unstarve.recording import BRIEF, FEWEST_ANEW, BodyLine, Loader, Settings, Start
 
 if TYPE_CHECKING:
     from unstarve.measure.iterators import Watched
@@ -208,11 +208,19 @@ class Session:
 
     def sampler_ns(self) -> int:
         """Time that the sampler took before its first index in the present epoch."""
-        return self.fleet.sampler.start_ns if self.fleet is not None and self.fleet.sampler is not None else 0
+        return self._sampler.start_ns if self._sampler is not None else 0
+
+    def sampler_lines(self) -> tuple[BodyLine, ...]:
+        """Where that time went, if it was expected to be long."""
+        return tuple(self._sampler.lines) if self._sampler is not None else ()
+
+    @property
+    def _sampler(self) -> Endless | None:
+        return self.fleet.sampler if self.fleet is not None else None
 
     def has_begun_epoch(self) -> bool:
         """Whether the sampler began an epoch since this was asked last; that may take long, and belongs to the start."""
-        epochs = self.fleet.sampler.epochs if self.fleet is not None and self.fleet.sampler is not None else 0
+        epochs = self._sampler.epochs if self._sampler is not None else 0
         has_begun, self.epochs = epochs != self.epochs, epochs
         return has_begun
 
